@@ -1,0 +1,32 @@
+# Every outside library, found as Debian packages install them. README lists each with its reason.
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json 3.10 REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PNG REQUIRED)
+find_package(JPEG REQUIRED)
+find_package(GIF REQUIRED)
+find_package(TIFF REQUIRED)
+find_package(PkgConfig REQUIRED)
+
+# pkg-config module -> imported target NAMESPACE::NAME
+function(triptych_pkg target module)
+  string(REPLACE ":" "_" prefix ${target})
+  pkg_check_modules(${prefix} REQUIRED IMPORTED_TARGET GLOBAL ${module})
+  add_library(${target} ALIAS PkgConfig::${prefix})
+endfunction()
+
+triptych_pkg(WebP::webp libwebp)
+triptych_pkg(WebP::webpdemux libwebpdemux)
+triptych_pkg(PCRE2::PCRE2 libpcre2-8)
+triptych_pkg(utf8proc::utf8proc libutf8proc)
+triptych_pkg(sentencepiece::sentencepiece sentencepiece)
+triptych_pkg(editline::editline libedit)
+
+if(TRIPTYCH_TESTS OR TRIPTYCH_BENCH)
+  find_package(GTest REQUIRED)
+endif()
+if(TRIPTYCH_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
