@@ -1,0 +1,114 @@
+// The one door to hardware: memory, weights, operations. Models and layers speak to this interface (through
+// ExecContext) and nothing below it. Activations are float32 rows; how weights are stored, packed or
+// quantized is the backend's secret.
+//
+// Operands were checked by ExecContext: shapes agree, last dimensions are dense. An operation runs to its end
+// before it returns (a device backend may queue instead and order work by itself).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/op_args.h"
+#include "tensor/arena.h"
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+#include "tensor/weight_table.h"
+
+namespace triptych {
+
+/// A matrix [N, K], ready for products, with its bias if it has one. Made by prepare_linear; immutable.
+class LinearWeight {
+ public:
+  virtual ~LinearWeight() = default;
+  virtual std::int64_t n_out() const noexcept = 0;
+  virtual std::int64_t n_in() const noexcept = 0;
+  /// Private memory this weight takes beyond the checkpoint's own mapping, bytes.
+  virtual std::size_t owned_bytes() const noexcept = 0;
+  /// Bytes that one pass over the weight reads (for rooflines).
+  virtual std::size_t read_bytes() const noexcept = 0;
+};
+
+/// An embedding table [V, D]. Made by prepare_embedding; immutable.
+class EmbeddingWeight {
+ public:
+  virtual ~EmbeddingWeight() = default;
+  virtual std::int64_t n_rows() const noexcept = 0;
+  virtual std::int64_t width() const noexcept = 0;
+};
+
+/// Keys and values of all layers in pages. Its bytes belong to the backend, what a page means to the engine.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+  virtual const KvGeometry& geometry() const noexcept = 0;
+  virtual std::size_t bytes() const noexcept = 0;
+};
+
+/// One or more matrices stacked along N that are used together (q, k, v; gate, up), each with its bias or
+/// none.
+struct LinearSpec {
+  std::string name;                 // for messages
+  std::vector<WeightEntry> parts;   // each [N_i, K]; kept alive by their owners
+  std::vector<WeightEntry> biases;  // empty, or one per part ([N_i]; an empty view means no bias)
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  /// E.g. "cpu avx512_bf16, 2 threads".
+  virtual std::string describe() const = 0;
+  virtual int n_threads() const noexcept = 0;
+
+  // Weights. Throw Error(kUnsupported) for a dtype the backend cannot use, naming the tensor.
+  virtual std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) = 0;
+  virtual std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) = 0;
+  virtual std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) = 0;
+
+  // Products. x [T, K], y [T, N].
+  virtual void linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue,
+                      TensorView& y) = 0;
+  /// y [T, D] = rows of the table; every id was checked to lie in it.
+  virtual void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) = 0;
+
+  // Attention.
+  virtual void attention(const AttentionArgs& args, TensorView& y) = 0;  // y [Tq, H, Dh]
+  /// Writes k, v [T, Hkv, Dh] of one layer to the rows of `slots` [T] (page * page_tokens + row).
+  virtual void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
+                         std::span<const std::int32_t> slots) = 0;
+  /// Causal attention of each sequence's new tokens over its cached keys and values (already appended). q, y
+  /// [T, H, Dh].
+  virtual void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
+                               float scale, const TensorView& q, TensorView& y) = 0;
+
+  // Normalisation over the last dimension; rows may be strided ([T, D] or [T, H, Dh]). y may be x. Weights
+  // float32 [D].
+  virtual void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                          TensorView& y) = 0;
+  virtual void rms_norm(const TensorView& x, const TensorView& weight, float eps, TensorView& y) = 0;
+
+  /// Rotates x [T, H, Dh] in place: for d < R/2 the pair (d, d + R/2) by the angle whose cos, sin [T, R/2]
+  /// are given ("rotate half"; Su et al., RoFormer, section 3.4, in the GPT-NeoX layout). Dimensions from R
+  /// on pass through.
+  virtual void rope(TensorView& x, const TensorView& cos, const TensorView& sin) = 0;
+
+  // Pointwise. Same shapes; y may be an operand.
+  virtual void activation(Activation kind, const TensorView& x, TensorView& y) = 0;
+  /// y [T, F] = activation(gate_up[:, :F]) * gate_up[:, F:]  (gate_up [T, 2F]).
+  virtual void gated_activation(Activation kind, const TensorView& gate_up, TensorView& y) = 0;
+  virtual void add(const TensorView& a, const TensorView& b, TensorView& y) = 0;
+  /// Row t of x [T, ...] times factors[t], in place.
+  virtual void scale_rows(TensorView& x, std::span<const float> factors) = 0;
+
+  // Rows. src [n, D], dst [m, D]; indices were checked.
+  virtual void gather_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) = 0;
+  virtual void scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) = 0;
+  /// Picture [C, gh * p, gw * p] to rows [gh * gw, C * p * p], patches row-major, inside a patch as a
+  /// convolution weight is flattened (channel, y, x).
+  virtual void patchify(const TensorView& picture, int patch_size_px, TensorView& rows) = 0;
+};
+
+}  // namespace triptych

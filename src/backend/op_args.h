@@ -1,0 +1,62 @@
+// Arguments of the operations that need more than a few. Letters: T tokens of the ragged batch, D width, F
+// feed-forward width, H query heads, Hkv key/value heads, Dh head width, B sequences.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "tensor/dtype.h"
+#include "tensor/tensor.h"
+
+namespace triptych {
+
+enum class Activation {
+  kNone,
+  kGelu,       // x * Phi(x), by erf
+  kGeluTanh,   // the tanh approximation
+  kQuickGelu,  // x * sigmoid(1.702 x)
+  kSilu,       // x * sigmoid(x)
+  kRelu,
+  kRelu2,  // max(x, 0)^2
+};
+
+/// What a linear does after the product: y = activation(x W^T + b) + residual. `residual` may be y itself.
+struct LinearEpilogue {
+  Activation activation = Activation::kNone;
+  TensorView residual;  // [T, N] float32, or empty
+};
+
+/// Attention over keys and values that lie in plain tensors: towers, resamplers, cross attention. Query
+/// segment i (rows cu_q[i]..cu_q[i+1]) sees key segment i (rows cu_k[i]..cu_k[i+1]). Memory beyond the
+/// operands is O(1) in the lengths.
+struct AttentionArgs {
+  TensorView q;                        // [Tq, H, Dh] float32, last dimension dense
+  TensorView k;                        // [Tk, Hkv, Dh]
+  TensorView v;                        // [Tk, Hkv, Dh]
+  std::span<const std::int32_t> cu_q;  // [B + 1], from 0 to Tq, not decreasing
+  std::span<const std::int32_t> cu_k;  // [B + 1], from 0 to Tk
+  float scale = 1.0F;                  // scores are scale * q.k
+  bool causal = false;  // query i sees keys j with j - (n_k - n_q) <= i, i and j counted in the segment
+};
+
+/// Shape of a paged key/value cache.
+struct KvGeometry {
+  int n_layers = 0;
+  int n_kv_heads = 0;
+  int head_dim = 0;
+  int page_tokens = 64;  // tokens a page holds
+  int n_pages = 0;
+  DType dtype = DType::kF32;  // kF32, kF16 or kBF16
+};
+
+/// One sequence of a step: which rows of the batch are its new tokens and where its keys and values lie.
+/// Token t of the sequence is in page pages[t / page_tokens], row t % page_tokens.
+struct KvSequence {
+  std::int32_t first_row = 0;           // first row of the batch
+  std::int32_t n_rows = 0;              // new tokens in this step
+  std::int32_t n_context = 0;           // tokens in the cache once this step's are written (>= n_rows)
+  std::int32_t n_prompt = 0;            // length of the prompt, for position scalings that depend on it
+  std::span<const std::int32_t> pages;  // enough for n_context tokens
+};
+
+}  // namespace triptych
