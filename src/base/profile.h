@@ -1,0 +1,69 @@
+// Where the time goes. Code opens zones; when profiling is off a zone costs one relaxed load. When it is on,
+// each thread keeps a tree of zones (path, count, time), and with tracing also each single run for a Chrome
+// trace. Zones used at the top: "vision", "projector", "prefill", "decode", "tokenizer", "image decode".
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <iosfwd>
+#include <string>
+#include <vector>
+
+namespace triptych {
+
+enum class ProfileMode : int {
+  kOff,
+  kSummary,  // counts and times
+  kTrace,    // and every run of every zone, up to a million per thread
+};
+
+/// Switches profiling for all threads; from kOff to another mode it clears what was recorded and starts the
+/// clock.
+void set_profile_mode(ProfileMode mode);
+ProfileMode profile_mode() noexcept;
+
+struct ProfileEntry {
+  std::string path;  // "prefill/linear"
+  std::string name;  // "linear"
+  int depth = 0;     // 0 for top zones
+  std::int64_t count = 0;
+  std::int64_t total_ns = 0;  // wall time inside, summed over runs and threads
+  std::int64_t self_ns = 0;   // without the zones inside it
+  double share = 0;           // total_ns / wall time since profiling began; threads in parallel can exceed 1
+};
+
+/// Zones in depth-first order, slowest first among siblings; threads are added together. Zones still open are
+/// left out.
+std::vector<ProfileEntry> profile_entries();
+/// Wall time since profiling began (until it was switched off).
+std::int64_t profile_wall_ns();
+/// The entries as a table for people.
+std::string profile_report();
+/// JSON array of complete events ("ph":"X") as chrome://tracing and Perfetto read it. Needs kTrace.
+void write_chrome_trace(std::ostream& out);
+
+namespace detail {
+extern std::atomic<int> g_profile_mode;
+void* profile_begin(const char* name) noexcept;
+void profile_end(void* thread_state) noexcept;
+}  // namespace detail
+
+/// Measures its scope. `name` must live for ever (a literal).
+class ProfileZone {
+ public:
+  explicit ProfileZone(const char* name) noexcept {
+    if (detail::g_profile_mode.load(std::memory_order_relaxed) != 0) [[unlikely]]
+      state_ = detail::profile_begin(name);
+  }
+  ~ProfileZone() {
+    if (state_ != nullptr) [[unlikely]]
+      detail::profile_end(state_);
+  }
+  ProfileZone(const ProfileZone&) = delete;
+  ProfileZone& operator=(const ProfileZone&) = delete;
+
+ private:
+  void* state_ = nullptr;
+};
+
+}  // namespace triptych

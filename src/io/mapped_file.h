@@ -1,0 +1,54 @@
+// A file mapped into memory, read-only. Only regular files: anything else (folder, FIFO, device, socket) is
+// refused before it is opened, so a FIFO cannot block the caller. A file that is cut short by someone else
+// while it is mapped ends the process when the lost part is read; replace model files by renaming, never in
+// place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace triptych {
+
+enum class FileAccess { kNormal, kSequential, kRandom, kWillNeed, kDontNeed };
+
+class MappedFile {
+ public:
+  /// Throws Error(kNotFound) when absent, kInvalidFile when not a regular file or larger than `max_bytes`,
+  /// kIo when the system refuses.
+  static std::shared_ptr<const MappedFile> open(
+      const std::filesystem::path& path, std::uint64_t max_bytes = std::numeric_limits<std::uint64_t>::max());
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  const std::byte* data() const noexcept { return data_; }
+  std::size_t size_bytes() const noexcept { return size_bytes_; }
+  std::span<const std::byte> bytes() const noexcept { return {data_, size_bytes_}; }
+  const std::filesystem::path& path() const noexcept { return path_; }
+
+  /// A hint for the pages of [offset, offset + size) (whole file by default); never fails.
+  void advise(FileAccess access, std::size_t offset_bytes = 0,
+              std::size_t size_bytes = std::numeric_limits<std::size_t>::max()) const noexcept;
+
+ private:
+  MappedFile() = default;
+  std::filesystem::path path_;
+  const std::byte* data_ = nullptr;
+  std::size_t size_bytes_ = 0;
+};
+
+/// A whole file as text, with the same checks. Default limit 64 MiB.
+std::string read_text_file(const std::filesystem::path& path,
+                           std::uint64_t max_bytes = std::uint64_t{64} << 20);
+
+/// Writes a whole file: to a temporary name beside it, then renamed, so that a reader never sees half of it.
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace triptych
