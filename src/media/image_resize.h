@@ -1,0 +1,27 @@
+// Resizing, bit for bit as Pillow's Image.resize on 8-bit RGB (checked against Pillow 13): two passes,
+// horizontal then vertical, antialiased when shrinking, each pass rounded to 8 bits. The recipe is in
+// image_resize.cc.
+#pragma once
+
+#include <string_view>
+
+#include "media/image.h"
+
+namespace triptych {
+
+class ThreadPool;
+
+/// The numbers are Pillow's (Image.Resampling), which preprocessor_config.json stores under "resample".
+enum class Filter { kNearest = 0, kLanczos = 1, kBilinear = 2, kBicubic = 3, kBox = 4, kHamming = 5 };
+
+/// "nearest", "lanczos", "bilinear", "bicubic", "box", "hamming".
+std::string_view to_string(Filter filter) noexcept;
+
+/// The filter with Pillow's number; throws Error(kUnsupported) for another number.
+Filter filter_from_pillow(int code);
+
+/// The picture at width_px x height_px (each >= 1). pool == nullptr runs on the calling thread; the result
+/// does not depend on the number of threads. The picture must have pixels.
+Image resize(const Image& image, int width_px, int height_px, Filter filter, ThreadPool* pool = nullptr);
+
+}  // namespace triptych
