@@ -1,0 +1,115 @@
+#include "tensor/arena.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+#if defined(__SANITIZE_ADDRESS__)
+#define TRIPTYCH_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define TRIPTYCH_ASAN 1
+#endif
+#endif
+#ifdef TRIPTYCH_ASAN
+#include <sanitizer/asan_interface.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(data, size) (static_cast<void>(data), static_cast<void>(size))
+#define ASAN_UNPOISON_MEMORY_REGION(data, size) (static_cast<void>(data), static_cast<void>(size))
+#endif
+
+namespace triptych {
+namespace {
+
+constexpr std::size_t kAlign = Buffer::kAlignment_bytes;
+
+// Rounded up to the alignment; at least one unit, so that two tensors never share an address.
+std::size_t rounded(std::size_t size_bytes) {
+  if (size_bytes > SIZE_MAX - kAlign)
+    fail(ErrorCode::kOutOfMemory, "arena: no memory for {} bytes", size_bytes);
+  return std::max<std::size_t>((size_bytes + kAlign - 1) / kAlign * kAlign, kAlign);
+}
+
+}  // namespace
+
+Arena::Arena(std::size_t min_chunk_bytes, Allocator allocate)
+    : min_chunk_bytes_(std::max<std::size_t>(min_chunk_bytes, kAlign)), allocate_(std::move(allocate)) {}
+
+Arena::~Arena() { release(); }
+
+void Arena::add_chunk(std::size_t size_bytes) {
+  // The list grows first: should its own growth fail, no chunk is lost.
+  chunks_.reserve(chunks_.size() + 1);
+  Buffer chunk = allocate_(size_bytes);
+  TRIPTYCH_CHECK(
+      chunk.size_bytes() >= size_bytes && reinterpret_cast<std::uintptr_t>(chunk.data()) % kAlign == 0,
+      "arena: the allocator gave {} of {} bytes", chunk.size_bytes(), size_bytes);
+  ASAN_POISON_MEMORY_REGION(chunk.data(), chunk.size_bytes());
+  chunks_.push_back(std::move(chunk));
+  ++n_chunk_allocations_;
+}
+
+std::byte* Arena::make_bytes(std::size_t size_bytes) {
+  const std::size_t size = rounded(size_bytes);
+  if (chunks_.empty()) add_chunk(std::max(size, min_chunk_bytes_));
+  if (chunks_[chunk_].size_bytes() - offset_bytes_ < size) {
+    std::size_t next = chunk_ + 1;
+    while (next < chunks_.size() && chunks_[next].size_bytes() < size) ++next;
+    if (next == chunks_.size()) add_chunk(std::max({size, min_chunk_bytes_, chunks_.back().size_bytes()}));
+    chunk_ = next;
+    offset_bytes_ = 0;
+  }
+  std::byte* out = chunks_[chunk_].data() + offset_bytes_;
+  offset_bytes_ += size;
+  in_use_bytes_ += size;
+  peak_bytes_ = std::max(peak_bytes_, in_use_bytes_);
+  ASAN_UNPOISON_MEMORY_REGION(out, size_bytes);
+  return out;
+}
+
+std::byte* Arena::make_array(std::size_t n, std::size_t element_bytes) {
+  if (n > SIZE_MAX / 2 / element_bytes)
+    fail(ErrorCode::kOutOfMemory, "arena: no memory for {} elements of {} bytes", n, element_bytes);
+  return make_bytes(n * element_bytes);
+}
+
+TensorView Arena::make(DType dtype, const Shape& shape) {
+  return TensorView(make_array(static_cast<std::size_t>(shape.numel()), size_bytes(dtype)), dtype, shape);
+}
+
+Arena::Mark Arena::mark() const noexcept { return {chunk_, offset_bytes_, in_use_bytes_}; }
+
+void Arena::rewind(const Mark& mark) noexcept {
+  for (std::size_t i = mark.chunk; i < chunks_.size() && i <= chunk_; ++i) {
+    const std::size_t kept = i == mark.chunk ? mark.offset_bytes : 0;
+    ASAN_POISON_MEMORY_REGION(chunks_[i].data() + kept, chunks_[i].size_bytes() - kept);
+  }
+  chunk_ = mark.chunk;
+  offset_bytes_ = mark.offset_bytes;
+  in_use_bytes_ = mark.in_use_bytes;
+}
+
+void Arena::reset() {
+  rewind({});
+  if (chunks_.size() <= 1) return;
+  const std::size_t size = std::max(peak_bytes_, min_chunk_bytes_);
+  release();
+  add_chunk(size);
+}
+
+void Arena::release() noexcept {
+  for (const Buffer& chunk : chunks_) ASAN_UNPOISON_MEMORY_REGION(chunk.data(), chunk.size_bytes());
+  chunks_.clear();
+  chunk_ = 0;
+  offset_bytes_ = 0;
+  in_use_bytes_ = 0;
+}
+
+std::size_t Arena::reserved_bytes() const noexcept {
+  std::size_t total = 0;
+  for (const Buffer& chunk : chunks_) total += chunk.size_bytes();
+  return total;
+}
+
+}  // namespace triptych
