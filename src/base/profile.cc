@@ -1,0 +1,297 @@
+#include "base/profile.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <ostream>
+#include <utility>
+
+#include "base/json.h"
+
+namespace triptych {
+
+namespace detail {
+std::atomic<int> g_profile_mode{0};
+}
+
+namespace {
+
+constexpr std::size_t kMaxEvents = 1'000'000;  // per thread; 24 MB
+
+std::int64_t now_ns() noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+struct Node {
+  const char* name = nullptr;
+  std::size_t first_child = 0;  // 0: none (node 0 is the root, nobody's child)
+  std::size_t next_sibling = 0;
+  std::int64_t count = 0;
+  std::int64_t total_ns = 0;
+  std::int64_t inner_ns = 0;  // in the zones inside
+};
+
+struct Event {
+  const char* name;
+  std::int64_t start_ns;
+  std::int64_t duration_ns;
+};
+
+// What one thread records. Its mutex is contended only while a report is made.
+struct ThreadState {
+  std::mutex mutex;
+  int id = 0;
+  std::vector<Node> nodes = std::vector<Node>(1);
+  std::vector<std::pair<std::size_t, std::int64_t>> open;  // node, start
+  std::vector<Event> events;
+
+  void clear() {
+    nodes.assign(1, Node{});
+    open.clear();
+    events.clear();
+  }
+
+  std::size_t child_of(std::size_t parent, const char* name) {
+    for (std::size_t c = nodes[parent].first_child; c != 0; c = nodes[c].next_sibling)
+      if (nodes[c].name == name || std::strcmp(nodes[c].name, name) == 0) return c;
+    Node node;
+    node.name = name;
+    node.next_sibling = nodes[parent].first_child;
+    nodes.push_back(node);
+    nodes[parent].first_child = nodes.size() - 1;
+    return nodes.size() - 1;
+  }
+
+  void begin(const char* name) {
+    const std::lock_guard lock(mutex);
+    const std::size_t node = child_of(open.empty() ? 0 : open.back().first, name);
+    open.emplace_back(node, now_ns());
+  }
+
+  void end(bool trace) {
+    const std::int64_t end_ns = now_ns();
+    const std::lock_guard lock(mutex);
+    if (open.empty()) return;  // cleared while the zone was open
+    const auto [node, start_ns] = open.back();
+    open.pop_back();
+    const std::int64_t duration_ns = end_ns - start_ns;
+    nodes[node].count += 1;
+    nodes[node].total_ns += duration_ns;
+    if (!open.empty()) nodes[open.back().first].inner_ns += duration_ns;
+    if (trace && events.size() < kMaxEvents) events.push_back({nodes[node].name, start_ns, duration_ns});
+  }
+};
+
+// Sums by path, for the report.
+struct Sum {
+  std::int64_t count = 0;
+  std::int64_t total_ns = 0;
+  std::int64_t inner_ns = 0;
+  std::map<std::string, Sum> inside;
+};
+
+struct TraceEvent {
+  Event event;
+  int thread;
+};
+
+struct Registry {
+  std::mutex mutex;
+  std::vector<ThreadState*> threads;
+  int n_threads_ever = 0;
+  Sum retired;                     // of threads that ended
+  std::vector<TraceEvent> events;  // likewise
+  std::int64_t start_ns = 0;
+  std::int64_t stop_ns = 0;
+};
+
+// Never destroyed: threads may end after static destruction began.
+Registry& registry() {
+  static Registry* instance = new Registry;
+  return *instance;
+}
+
+void add_to(Sum& sum, const std::vector<Node>& nodes, std::size_t index) {
+  for (std::size_t c = nodes[index].first_child; c != 0; c = nodes[c].next_sibling) {
+    Sum& child = sum.inside[nodes[c].name];
+    child.count += nodes[c].count;
+    child.total_ns += nodes[c].total_ns;
+    child.inner_ns += nodes[c].inner_ns;
+    add_to(child, nodes, c);
+  }
+}
+
+// Registers the thread on first use; hands its sums to the registry when the thread ends.
+class ThreadHolder {
+ public:
+  ThreadHolder() : state_(std::make_unique<ThreadState>()) {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    r.threads.push_back(state_.get());
+    state_->id = ++r.n_threads_ever;
+  }
+  ~ThreadHolder() {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    std::erase(r.threads, state_.get());
+    try {
+      add_to(r.retired, state_->nodes, 0);
+      for (const Event& event : state_->events)
+        if (r.events.size() < kMaxEvents) r.events.push_back({event, state_->id});
+    } catch (const std::bad_alloc&) {
+      // Measurements are lost; nothing depends on them.
+    }
+  }
+  ThreadHolder(const ThreadHolder&) = delete;
+  ThreadHolder& operator=(const ThreadHolder&) = delete;
+  ThreadState& state() noexcept { return *state_; }
+
+ private:
+  std::unique_ptr<ThreadState> state_;
+};
+
+void list_entries(const Sum& sum, const std::string& path, int depth, double wall_ns,
+                  std::vector<ProfileEntry>& out) {
+  std::vector<std::pair<std::string, const Sum*>> children;
+  for (const auto& [name, child] : sum.inside) children.emplace_back(name, &child);
+  std::stable_sort(children.begin(), children.end(),
+                   [](const auto& a, const auto& b) { return a.second->total_ns > b.second->total_ns; });
+  for (const auto& [name, child] : children) {
+    const std::string child_path = path.empty() ? name : path + "/" + name;
+    if (child->count > 0) {
+      ProfileEntry entry;
+      entry.path = child_path;
+      entry.name = name;
+      entry.depth = depth;
+      entry.count = child->count;
+      entry.total_ns = child->total_ns;
+      entry.self_ns = std::max<std::int64_t>(child->total_ns - child->inner_ns, 0);
+      entry.share = wall_ns > 0 ? static_cast<double>(child->total_ns) / wall_ns : 0;
+      out.push_back(std::move(entry));
+    }
+    list_entries(*child, child_path, depth + 1, wall_ns, out);
+  }
+}
+
+}  // namespace
+
+namespace detail {
+
+void* profile_begin(const char* name) noexcept {
+  try {
+    thread_local ThreadHolder holder;
+    holder.state().begin(name);
+    return &holder.state();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+void profile_end(void* thread_state) noexcept {
+  try {
+    static_cast<ThreadState*>(thread_state)
+        ->end(g_profile_mode.load(std::memory_order_relaxed) == static_cast<int>(ProfileMode::kTrace));
+  } catch (const std::bad_alloc&) {
+    // The event is lost.
+  }
+}
+
+}  // namespace detail
+
+void set_profile_mode(ProfileMode mode) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  const auto before = static_cast<ProfileMode>(detail::g_profile_mode.load(std::memory_order_relaxed));
+  if (before == ProfileMode::kOff && mode != ProfileMode::kOff) {
+    r.retired = Sum{};
+    r.events.clear();
+    for (ThreadState* thread : r.threads) {
+      const std::lock_guard thread_lock(thread->mutex);
+      thread->clear();
+    }
+    r.start_ns = now_ns();
+  }
+  if (before != ProfileMode::kOff && mode == ProfileMode::kOff) r.stop_ns = now_ns();
+  detail::g_profile_mode.store(static_cast<int>(mode), std::memory_order_relaxed);
+}
+
+ProfileMode profile_mode() noexcept {
+  return static_cast<ProfileMode>(detail::g_profile_mode.load(std::memory_order_relaxed));
+}
+
+std::int64_t profile_wall_ns() {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  if (r.start_ns == 0) return 0;
+  return (profile_mode() == ProfileMode::kOff ? r.stop_ns : now_ns()) - r.start_ns;
+}
+
+std::vector<ProfileEntry> profile_entries() {
+  const auto wall_ns = static_cast<double>(profile_wall_ns());
+  Sum sum;
+  {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    sum = r.retired;
+    for (ThreadState* thread : r.threads) {
+      const std::lock_guard thread_lock(thread->mutex);
+      add_to(sum, thread->nodes, 0);
+    }
+  }
+  std::vector<ProfileEntry> out;
+  list_entries(sum, "", 0, wall_ns, out);
+  return out;
+}
+
+std::string profile_report() {
+  const std::vector<ProfileEntry> entries = profile_entries();
+  std::size_t width = 4;
+  for (const ProfileEntry& e : entries)
+    width = std::max(width, e.name.size() + 2 * static_cast<std::size_t>(e.depth));
+  std::string out = fmt::format("{:<{}}  {:>12}  {:>7}  {:>9}  {:>12}  {:>10}\n", "zone", width, "time ms",
+                                "share", "count", "self ms", "mean us");
+  for (const ProfileEntry& e : entries) {
+    const std::string name = std::string(2 * static_cast<std::size_t>(e.depth), ' ') + e.name;
+    const auto total = static_cast<double>(e.total_ns);
+    out += fmt::format("{:<{}}  {:>12.3f}  {:>6.1f}%  {:>9}  {:>12.3f}  {:>10.2f}\n", name, width,
+                       total / 1e6, 100 * e.share, e.count, static_cast<double>(e.self_ns) / 1e6,
+                       total / 1e3 / static_cast<double>(e.count));
+  }
+  out += fmt::format("{:<{}}  {:>12.3f}\n", "wall", width, static_cast<double>(profile_wall_ns()) / 1e6);
+  return out;
+}
+
+void write_chrome_trace(std::ostream& out) {
+  std::vector<TraceEvent> events;
+  std::int64_t start_ns = 0;
+  {
+    Registry& r = registry();
+    const std::lock_guard lock(r.mutex);
+    events = r.events;
+    start_ns = r.start_ns;
+    for (ThreadState* thread : r.threads) {
+      const std::lock_guard thread_lock(thread->mutex);
+      for (const Event& event : thread->events) events.push_back({event, thread->id});
+    }
+  }
+  out << "[";
+  const char* separator = "\n";
+  for (const TraceEvent& e : events) {
+    out << separator
+        << fmt::format(R"({{"name":{},"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
+                       Json(e.event.name).dump(), e.thread,
+                       static_cast<double>(e.event.start_ns - start_ns) / 1e3,
+                       static_cast<double>(e.event.duration_ns) / 1e3);
+    separator = ",\n";
+  }
+  out << "\n]\n";
+}
+
+}  // namespace triptych
