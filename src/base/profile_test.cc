@@ -1,0 +1,136 @@
+#include "base/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <sstream>
+#include <thread>
+
+#include "base/json.h"
+
+namespace triptych {
+namespace {
+
+void busy(int us) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(us);
+  while (std::chrono::steady_clock::now() < end) {
+  }
+}
+
+const ProfileEntry* find(const std::vector<ProfileEntry>& entries, const std::string& path) {
+  for (const ProfileEntry& e : entries)
+    if (e.path == path) return &e;
+  return nullptr;
+}
+
+class ProfileTest : public testing::Test {
+ protected:
+  void TearDown() override { set_profile_mode(ProfileMode::kOff); }
+};
+
+TEST_F(ProfileTest, RecordsNothingWhenOff) {
+  set_profile_mode(ProfileMode::kSummary);
+  set_profile_mode(ProfileMode::kOff);
+  { ProfileZone zone("decode"); }
+  EXPECT_TRUE(profile_entries().empty());
+}
+
+TEST_F(ProfileTest, NestedZonesFormATree) {
+  set_profile_mode(ProfileMode::kSummary);
+  for (int i = 0; i < 3; ++i) {
+    ProfileZone outer("prefill");
+    busy(500);
+    for (int j = 0; j < 2; ++j) {
+      ProfileZone inner("linear");
+      busy(1000);
+    }
+  }
+  { ProfileZone zone("linear"); }
+  set_profile_mode(ProfileMode::kOff);
+  const auto entries = profile_entries();
+  ASSERT_EQ(entries.size(), 3u);
+  EXPECT_EQ(entries[0].path, "prefill");
+  EXPECT_EQ(entries[1].path, "prefill/linear");
+  EXPECT_EQ(entries[1].depth, 1);
+  EXPECT_EQ(entries[2].path, "linear");
+  EXPECT_EQ(entries[0].count, 3);
+  EXPECT_EQ(entries[1].count, 6);
+  EXPECT_GE(entries[1].total_ns, 6'000'000);
+  EXPECT_GE(entries[0].total_ns, entries[1].total_ns + 1'500'000);
+  EXPECT_EQ(entries[0].self_ns, entries[0].total_ns - entries[1].total_ns);
+  EXPECT_EQ(entries[1].self_ns, entries[1].total_ns);
+  EXPECT_LE(entries[0].total_ns, profile_wall_ns());
+  EXPECT_NEAR(entries[0].share,
+              static_cast<double>(entries[0].total_ns) / static_cast<double>(profile_wall_ns()), 1e-9);
+  const std::string report = profile_report();
+  EXPECT_NE(report.find("\n  linear "), std::string::npos) << report;
+  EXPECT_NE(report.find("wall"), std::string::npos);
+}
+
+TEST_F(ProfileTest, ThreadsAreAddedEvenAfterTheyEnd) {
+  set_profile_mode(ProfileMode::kSummary);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([] {
+      for (int i = 0; i < 1000; ++i) {
+        ProfileZone outer("vision");
+        ProfileZone inner("attention");
+      }
+    });
+  for (int i = 0; i < 20; ++i) profile_entries();  // a report while they run
+  for (std::thread& thread : threads) thread.join();
+  const auto entries = profile_entries();
+  ASSERT_NE(find(entries, "vision/attention"), nullptr);
+  EXPECT_EQ(find(entries, "vision")->count, 4000);
+  EXPECT_EQ(find(entries, "vision/attention")->count, 4000);
+}
+
+TEST_F(ProfileTest, SwitchingOnAgainStartsAfresh) {
+  set_profile_mode(ProfileMode::kSummary);
+  { ProfileZone zone("vision"); }
+  ProfileZone open("decode");
+  set_profile_mode(ProfileMode::kOff);
+  set_profile_mode(ProfileMode::kSummary);
+  { ProfileZone zone("projector"); }
+  const auto entries = profile_entries();
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].path, "projector");
+}
+
+TEST_F(ProfileTest, TraceIsValidJson) {
+  set_profile_mode(ProfileMode::kTrace);
+  {
+    ProfileZone outer("image \"decode\"");
+    ProfileZone inner("png");
+    busy(100);
+  }
+  std::thread([] { ProfileZone zone("tokenizer"); }).join();
+  std::ostringstream out;
+  write_chrome_trace(out);
+  const Json trace = parse_json(out.str(), "trace");
+  ASSERT_EQ(trace.size(), 3u);
+  int n_found = 0;
+  for (const Json& event : trace) {
+    EXPECT_EQ(event.at("ph"), "X");
+    EXPECT_GE(event.at("ts").get<double>(), 0);
+    if (event.at("name") == "png") {
+      ++n_found;
+      EXPECT_GE(event.at("dur").get<double>(), 100);
+    }
+    if (event.at("name") == "image \"decode\"") ++n_found;
+    if (event.at("name") == "tokenizer") ++n_found;
+  }
+  EXPECT_EQ(n_found, 3);
+}
+
+TEST_F(ProfileTest, OffIsNearlyFree) {
+  const auto start = std::chrono::steady_clock::now();
+  constexpr int kZones = 1'000'000;
+  for (int i = 0; i < kZones; ++i) ProfileZone zone("linear");
+  const std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
+  // About 1 ns; the limit only catches a zone that takes a lock or reads the clock while off.
+  EXPECT_LT(spent.count() / kZones, 200);
+}
+
+}  // namespace
+}  // namespace triptych

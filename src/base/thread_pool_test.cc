@@ -1,0 +1,255 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <numeric>
+#include <set>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "base/cpu_info.h"
+#include "base/error.h"
+
+namespace {
+std::atomic<bool> g_count_allocations{false};
+std::atomic<int> g_n_allocations{0};
+}  // namespace
+
+// Counts allocations of this test program, to show that a call makes none. Not inlined: GCC would otherwise
+// take the malloc inside for a mismatch with delete.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  if (g_count_allocations.load(std::memory_order_relaxed)) g_n_allocations.fetch_add(1);
+  if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+
+namespace triptych {
+namespace {
+
+int twice(int x) { return 2 * x; }
+
+TEST(FunctionRef, CallsLambdasFunctionsAndFunctors) {
+  int sum = 0;
+  const auto add = [&sum](int x) { sum += x; };
+  FunctionRef<void(int)> ref = add;
+  ref(3);
+  ref(4);
+  EXPECT_EQ(sum, 7);
+  FunctionRef<int(int)> function = twice;
+  EXPECT_EQ(function(21), 42);
+  FunctionRef<int(int)> pointer = &twice;
+  EXPECT_EQ(pointer(4), 8);
+  auto counter = [n = 0]() mutable { return ++n; };
+  FunctionRef<int()> stateful = counter;
+  stateful();
+  EXPECT_EQ(stateful(), 2);
+  FunctionRef<std::unique_ptr<int>(std::unique_ptr<int>)> mover = [](std::unique_ptr<int> p) { return p; };
+  EXPECT_EQ(*mover(std::make_unique<int>(5)), 5);
+}
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, CoversEveryIndexOnce) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.n_threads(), GetParam());
+  for (const std::size_t n : {0, 1, 2, 3, 7, 64, 1000, 1001}) {
+    for (const std::size_t grain : {0, 1, 3, 64, 5000}) {
+      std::vector<std::atomic<int>> hits(n);
+      pool.parallel_for(n, grain, [&](std::size_t begin, std::size_t end, int thread) {
+        ASSERT_LT(begin, end);
+        ASSERT_LE(end, n);
+        ASSERT_LE(end - begin, std::max<std::size_t>(grain, 1));
+        ASSERT_GE(thread, 0);
+        ASSERT_LT(thread, pool.n_threads());
+        for (std::size_t i = begin; i < end; ++i) hits[i].fetch_add(1);
+      });
+      for (std::size_t i = 0; i < n; ++i)
+        ASSERT_EQ(hits[i].load(), 1) << "n " << n << " grain " << grain << " i " << i;
+    }
+  }
+}
+
+TEST_P(ThreadPoolTest, HugeRangesDoNotOverflow) {
+  ThreadPool pool(GetParam());
+  const std::size_t n = std::numeric_limits<std::size_t>::max();
+  std::atomic<std::size_t> sum{0};
+  pool.parallel_for(n, n / 3, [&](std::size_t begin, std::size_t end, int) { sum += end - begin; });
+  EXPECT_EQ(sum.load(), n);
+}
+
+// Plain (not atomic) data per thread id: the thread sanitizer reports two threads with one id.
+TEST_P(ThreadPoolTest, NoTwoThreadsShareAnId) {
+  ThreadPool pool(GetParam());
+  std::vector<std::size_t> sums(static_cast<std::size_t>(pool.n_threads()));
+  for (int repeat = 0; repeat < 200; ++repeat)
+    pool.parallel_for(97, 1, [&](std::size_t begin, std::size_t end, int thread) {
+      for (std::size_t i = begin; i < end; ++i) sums[static_cast<std::size_t>(thread)] += i;
+    });
+  EXPECT_EQ(std::accumulate(sums.begin(), sums.end(), std::size_t{0}), 200u * 96 * 97 / 2);
+}
+
+TEST_P(ThreadPoolTest, RunCallsEachThreadOnceAndAtTheSameTime) {
+  ThreadPool pool(GetParam());
+  for (int repeat = 0; repeat < 300; ++repeat) {
+    std::vector<int> calls(static_cast<std::size_t>(GetParam()));
+    std::atomic<int> n_inside{0};
+    pool.run([&](int thread, int n_threads) {
+      ASSERT_EQ(n_threads, GetParam());
+      ++calls[static_cast<std::size_t>(thread)];
+      // A barrier: it only opens when all are inside.
+      n_inside.fetch_add(1);
+      while (n_inside.load() < n_threads) std::this_thread::yield();
+    });
+    for (const int n : calls) ASSERT_EQ(n, 1);
+    if (repeat % 3 == 0) pool.parallel_for(5, 1, [](std::size_t, std::size_t, int) {});
+  }
+}
+
+TEST_P(ThreadPoolTest, ExceptionReachesTheCallerAndThePoolGoesOn) {
+  ThreadPool pool(GetParam());
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::atomic<int> n_calls{0};
+    try {
+      pool.parallel_for(10000, 1, [&](std::size_t begin, std::size_t, int) {
+        n_calls.fetch_add(1);
+        if (begin == 5) throw Error(ErrorCode::kInvalidFile, "piece 5");
+      });
+      FAIL() << "no exception";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "piece 5");
+    }
+    EXPECT_LT(n_calls.load(), 10000);
+    EXPECT_THROW(pool.run([](int thread, int) {
+      if (thread == 0) throw std::runtime_error("thread");
+    }),
+                 std::runtime_error);
+    int sum = 0;
+    pool.parallel_for(1, 1, [&](std::size_t, std::size_t, int) { ++sum; });
+    EXPECT_EQ(sum, 1);
+  }
+}
+
+TEST_P(ThreadPoolTest, NestedCallsRunInline) {
+  ThreadPool pool(GetParam());
+  std::atomic<int> n_inner{0};
+  pool.parallel_for(8, 1, [&](std::size_t, std::size_t, int thread) {
+    const auto outer = std::this_thread::get_id();
+    pool.parallel_for(10, 3, [&](std::size_t begin, std::size_t end, int inner_thread) {
+      EXPECT_EQ(std::this_thread::get_id(), outer);
+      EXPECT_EQ(inner_thread, thread);
+      n_inner.fetch_add(static_cast<int>(end - begin));
+    });
+    pool.run([&](int inner_thread, int n_threads) {
+      EXPECT_EQ(inner_thread, 0);
+      EXPECT_EQ(n_threads, 1);
+      EXPECT_EQ(std::this_thread::get_id(), outer);
+    });
+  });
+  EXPECT_EQ(n_inner.load(), 80);
+}
+
+TEST_P(ThreadPoolTest, CallersFromSeveralThreadsTakeTurns) {
+  ThreadPool pool(GetParam());
+  std::atomic<std::size_t> sum{0};
+  std::size_t unguarded = 0;  // bodies of different calls never overlap
+  std::vector<std::thread> callers;
+  for (int c = 0; c < 4; ++c)
+    callers.emplace_back([&] {
+      for (int i = 0; i < 100; ++i) {
+        pool.parallel_for(20, 2, [&](std::size_t begin, std::size_t end, int) { sum += end - begin; });
+        pool.parallel_for(1, 1, [&](std::size_t, std::size_t, int) { ++unguarded; });
+      }
+    });
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum.load(), 4u * 100 * 20);
+  EXPECT_EQ(unguarded, 400u);
+}
+
+TEST_P(ThreadPoolTest, WakesSleepingWorkers) {
+  ThreadPool pool(GetParam());
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // long past the spinning
+    std::set<std::thread::id> ids;
+    std::mutex mutex;
+    pool.run([&](int, int) {
+      const std::lock_guard lock(mutex);
+      ids.insert(std::this_thread::get_id());
+    });
+    EXPECT_EQ(ids.size(), static_cast<std::size_t>(GetParam()));
+  }
+}
+
+TEST_P(ThreadPoolTest, CallsAllocateNothing) {
+  ThreadPool pool(GetParam());
+  std::atomic<std::size_t> sum{0};
+  const auto calls = [&] {
+    pool.parallel_for(100, 7, [&](std::size_t begin, std::size_t end, int) { sum += end - begin; });
+    pool.run([&](int, int) { sum += 1; });
+  };
+  calls();
+  g_n_allocations = 0;
+  g_count_allocations = true;
+  for (int i = 0; i < 100; ++i) calls();
+  g_count_allocations = false;
+  EXPECT_EQ(g_n_allocations.load(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPool, DefaultIsTheUsableProcessors) {
+  ThreadPool pool;
+  EXPECT_EQ(pool.n_threads(), usable_cpus());
+}
+
+TEST(ThreadPool, PinBindsWorkersToDifferentProcessors) {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  ASSERT_EQ(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+  const int n = CPU_COUNT(&allowed);
+  if (n < 2) GTEST_SKIP() << "one processor only";
+  ThreadPool pool(n, true);
+  std::vector<int> n_cpus(static_cast<std::size_t>(n));
+  std::vector<int> cpu(static_cast<std::size_t>(n));
+  pool.run([&](int thread, int) {
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    sched_getaffinity(0, sizeof(mine), &mine);
+    n_cpus[static_cast<std::size_t>(thread)] = CPU_COUNT(&mine);
+    cpu[static_cast<std::size_t>(thread)] = sched_getcpu();
+  });
+  EXPECT_EQ(n_cpus[0], n);  // the caller is left alone
+  std::set<int> distinct(cpu.begin() + 1, cpu.end());
+  EXPECT_EQ(distinct.size(), static_cast<std::size_t>(n - 1));
+  for (int i = 1; i < n; ++i) EXPECT_EQ(n_cpus[static_cast<std::size_t>(i)], 1);
+}
+
+TEST(ThreadPool, WorkersTakeNoSignals) {
+  ThreadPool pool(3);
+  std::vector<int> is_blocked(3);
+  pool.run([&](int thread, int) {
+    sigset_t set;
+    pthread_sigmask(SIG_SETMASK, nullptr, &set);
+    is_blocked[static_cast<std::size_t>(thread)] = sigismember(&set, SIGINT);
+  });
+  EXPECT_EQ(is_blocked, (std::vector<int>{0, 1, 1}));
+}
+
+TEST(ThreadPool, StartsAndStopsOften) {
+  for (int i = 0; i < 100; ++i) {
+    ThreadPool pool(4);
+    if (i % 2 == 0) pool.parallel_for(4, 1, [](std::size_t, std::size_t, int) {});
+  }
+}
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,22 @@
+// Where tests find the shared reference values: environment variable TRIPTYCH_SHARED, else
+// <repository>/../shared.
+#pragma once
+
+#include <cstdlib>
+#include <filesystem>
+
+namespace triptych::test {
+
+inline std::filesystem::path shared_dir() {
+  const char* set = std::getenv("TRIPTYCH_SHARED");
+  return set != nullptr && *set != '\0' ? std::filesystem::path(set)
+                                        : std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "../shared";
+}
+
+}  // namespace triptych::test
+
+/// Skips the test when `path` (below the shared folder) is absent; else defines `name` as its full path.
+#define TRIPTYCH_SHARED_OR_SKIP(name, path)                                   \
+  const std::filesystem::path name = ::triptych::test::shared_dir() / (path); \
+  if (!std::filesystem::exists(name))                                         \
+  GTEST_SKIP() << "no " << name << "; set TRIPTYCH_SHARED to the folder with the reference values"
