@@ -103,6 +103,10 @@ class Backend {
   /// Row t of x [T, ...] times factors[t], in place.
   virtual void scale_rows(TensorView& x, std::span<const float> factors) = 0;
 
+  /// Elements of `from` into `to`, same shape, strides may differ. Default: for memory this processor can
+  /// reach.
+  virtual void copy(const TensorView& from, TensorView& to);
+
   // Rows. src [n, D], dst [m, D]; indices were checked.
   virtual void gather_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) = 0;
   virtual void scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) = 0;

@@ -1,0 +1,230 @@
+#include "backend/exec_context.h"
+
+#include "base/error.h"
+
+namespace triptych {
+namespace {
+
+std::string shape_of(const TensorView& x) { return to_string(x.shape()); }
+
+void check_f32(const char* op, const TensorView& x) {
+  TRIPTYCH_CHECK(x.dtype() == DType::kF32, "[{}] expected float32, got {}", op, to_string(x.dtype()));
+}
+
+// Rank 2 with `width` columns (any when negative).
+void check_rows(const char* op, const TensorView& x, std::int64_t width) {
+  check_f32(op, x);
+  TRIPTYCH_CHECK(x.rank() == 2 && (width < 0 || x.dim(1) == width), "[{}] expected [T, {}], got {}", op,
+                 width, shape_of(x));
+}
+
+void check_heads(const char* op, const TensorView& x) {
+  check_f32(op, x);
+  TRIPTYCH_CHECK(x.rank() == 3, "[{}] expected [T, H, Dh], got {}", op, shape_of(x));
+}
+
+void check_same(const char* op, const TensorView& a, const TensorView& b) {
+  check_f32(op, a);
+  check_f32(op, b);
+  TRIPTYCH_CHECK(a.shape() == b.shape(), "[{}] shapes differ: {} and {}", op, shape_of(a), shape_of(b));
+}
+
+void check_norm(const char* op, const TensorView& x, const TensorView& weight) {
+  check_f32(op, x);
+  TRIPTYCH_CHECK(x.rank() >= 2 && x.rank() <= 3, "[{}] expected rank 2 or 3, got {}", op, shape_of(x));
+  TRIPTYCH_CHECK(weight.rank() == 1 && weight.dim(0) == x.dim(x.rank() - 1),
+                 "[{}] weight {} does not fit x {}", op, shape_of(weight), shape_of(x));
+}
+
+void check_segments(const char* op, std::span<const std::int32_t> cu, std::int64_t rows) {
+  TRIPTYCH_CHECK(!cu.empty() && cu.front() == 0 && cu.back() == rows,
+                 "[{}] segments do not cover the {} rows", op, rows);
+  for (std::size_t i = 1; i < cu.size(); ++i)
+    TRIPTYCH_CHECK(cu[i - 1] <= cu[i], "[{}] segment offsets decrease", op);
+}
+
+void check_row_indices(const char* op, std::span<const std::int32_t> rows, std::int64_t n) {
+  for (const std::int32_t row : rows) TRIPTYCH_CHECK(row >= 0 && row < n, "[{}] row {} of {}", op, row, n);
+}
+
+}  // namespace
+
+void ExecObserver::on_linear(const LinearWeight&, const TensorView&) {}
+
+void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
+
+TensorView ExecContext::linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue) {
+  TensorView y = empty({x.dim(0), w.n_out()});
+  linear_into(w, x, y, epilogue);
+  return y;
+}
+
+void ExecContext::linear_into(const LinearWeight& w, const TensorView& x, TensorView y,
+                              const LinearEpilogue& epilogue) {
+  check_rows("linear", x, w.n_in());
+  check_rows("linear", y, w.n_out());
+  TRIPTYCH_CHECK(x.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x), shape_of(y));
+  if (epilogue.residual.data() != nullptr) check_same("linear residual", epilogue.residual, y);
+  if (observer_ != nullptr) observer_->on_linear(w, x);
+  if (x.dim(0) > 0) backend_.linear(w, x, epilogue, y);
+}
+
+TensorView ExecContext::embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids) {
+  check_row_indices("embedding", ids, w.n_rows());
+  TensorView y = empty({static_cast<std::int64_t>(ids.size()), w.width()});
+  backend_.embedding(w, ids, y);
+  return y;
+}
+
+TensorView ExecContext::attention(const AttentionArgs& args) {
+  check_heads("attention", args.q);
+  check_heads("attention", args.k);
+  check_same("attention", args.k, args.v);
+  const std::int64_t h = args.q.dim(1);
+  const std::int64_t hkv = args.k.dim(1);
+  const std::int64_t dh = args.q.dim(2);
+  TRIPTYCH_CHECK(args.k.dim(2) == dh && hkv > 0 && h % hkv == 0, "[attention] q {} and k {}",
+                 shape_of(args.q), shape_of(args.k));
+  check_segments("attention", args.cu_q, args.q.dim(0));
+  check_segments("attention", args.cu_k, args.k.dim(0));
+  TRIPTYCH_CHECK(args.cu_q.size() == args.cu_k.size(), "[attention] {} query and {} key segments",
+                 args.cu_q.size() - 1, args.cu_k.size() - 1);
+  TensorView y = empty({args.q.dim(0), h, dh});
+  backend_.attention(args, y);
+  return y.reshape({y.dim(0), h * dh});
+}
+
+void ExecContext::kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
+                            std::span<const std::int32_t> slots) {
+  const KvGeometry& g = cache.geometry();
+  check_heads("kv_append", k);
+  check_same("kv_append", k, v);
+  TRIPTYCH_CHECK(layer >= 0 && layer < g.n_layers && k.dim(1) == g.n_kv_heads && k.dim(2) == g.head_dim,
+                 "[kv_append] layer {} k {} does not fit a cache of {} layers, {} heads of {}", layer,
+                 shape_of(k), g.n_layers, g.n_kv_heads, g.head_dim);
+  TRIPTYCH_CHECK(static_cast<std::int64_t>(slots.size()) == k.dim(0), "[kv_append] {} slots for {} rows",
+                 slots.size(), k.dim(0));
+  check_row_indices("kv_append", slots, static_cast<std::int64_t>(g.n_pages) * g.page_tokens);
+  backend_.kv_append(cache, layer, k, v, slots);
+}
+
+TensorView ExecContext::paged_attention(const KvCache& cache, int layer,
+                                        std::span<const KvSequence> sequences, float scale,
+                                        const TensorView& q) {
+  const KvGeometry& g = cache.geometry();
+  check_heads("paged_attention", q);
+  TRIPTYCH_CHECK(layer >= 0 && layer < g.n_layers && q.dim(2) == g.head_dim && q.dim(1) % g.n_kv_heads == 0,
+                 "[paged_attention] q {} does not fit a cache of {} heads of {}", shape_of(q), g.n_kv_heads,
+                 g.head_dim);
+  for (const KvSequence& s : sequences) {
+    TRIPTYCH_CHECK(
+        s.first_row >= 0 && s.n_rows >= 0 && s.first_row + s.n_rows <= q.dim(0) && s.n_context >= s.n_rows,
+        "[paged_attention] sequence of rows {}+{} with {} in the cache", s.first_row, s.n_rows, s.n_context);
+    TRIPTYCH_CHECK(static_cast<std::int64_t>(s.pages.size()) * g.page_tokens >= s.n_context,
+                   "[paged_attention] {} pages for {} tokens", s.pages.size(), s.n_context);
+    check_row_indices("paged_attention", s.pages, g.n_pages);
+  }
+  TensorView y = empty({q.dim(0), q.dim(1), q.dim(2)});
+  backend_.paged_attention(cache, layer, sequences, scale, q, y);
+  return y.reshape({y.dim(0), q.dim(1) * q.dim(2)});
+}
+
+TensorView ExecContext::layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias,
+                                   float eps) {
+  check_norm("layer_norm", x, weight);
+  check_norm("layer_norm", x, bias);
+  TensorView y = empty(x.shape());
+  backend_.layer_norm(x, weight, bias, eps, y);
+  return y;
+}
+
+void ExecContext::layer_norm_inplace(TensorView x, const TensorView& weight, const TensorView& bias,
+                                     float eps) {
+  check_norm("layer_norm", x, weight);
+  check_norm("layer_norm", x, bias);
+  backend_.layer_norm(x, weight, bias, eps, x);
+}
+
+TensorView ExecContext::rms_norm(const TensorView& x, const TensorView& weight, float eps) {
+  check_norm("rms_norm", x, weight);
+  TensorView y = empty(x.shape());
+  backend_.rms_norm(x, weight, eps, y);
+  return y;
+}
+
+void ExecContext::rope(TensorView x, const TensorView& cos, const TensorView& sin) {
+  check_heads("rope", x);
+  check_same("rope", cos, sin);
+  check_rows("rope", cos, -1);
+  TRIPTYCH_CHECK(cos.dim(0) == x.dim(0) && 2 * cos.dim(1) <= x.dim(2), "[rope] x {} with angles {}",
+                 shape_of(x), shape_of(cos));
+  backend_.rope(x, cos, sin);
+}
+
+void ExecContext::activation(Activation kind, TensorView x) {
+  check_rows("activation", x, -1);
+  backend_.activation(kind, x, x);
+}
+
+TensorView ExecContext::gated_activation(Activation kind, const TensorView& gate_up) {
+  check_rows("gated_activation", gate_up, -1);
+  TRIPTYCH_CHECK(gate_up.dim(1) % 2 == 0, "[gated_activation] odd width {}", shape_of(gate_up));
+  TensorView y = empty({gate_up.dim(0), gate_up.dim(1) / 2});
+  backend_.gated_activation(kind, gate_up, y);
+  return y;
+}
+
+TensorView ExecContext::add(const TensorView& a, const TensorView& b) {
+  check_same("add", a, b);
+  TensorView y = empty(a.shape());
+  backend_.add(a, b, y);
+  return y;
+}
+
+void ExecContext::add_inplace(TensorView a, const TensorView& b) {
+  check_same("add", a, b);
+  backend_.add(a, b, a);
+}
+
+void ExecContext::scale_rows(TensorView x, std::span<const float> factors) {
+  check_f32("scale_rows", x);
+  TRIPTYCH_CHECK(static_cast<std::int64_t>(factors.size()) == x.dim(0), "[scale_rows] {} factors for {}",
+                 factors.size(), shape_of(x));
+  backend_.scale_rows(x, factors);
+}
+
+TensorView ExecContext::gather_rows(const TensorView& src, std::span<const std::int32_t> rows) {
+  check_rows("gather_rows", src, -1);
+  check_row_indices("gather_rows", rows, src.dim(0));
+  TensorView y = empty({static_cast<std::int64_t>(rows.size()), src.dim(1)});
+  backend_.gather_rows(src, rows, y);
+  return y;
+}
+
+void ExecContext::scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView dst) {
+  check_rows("scatter_rows", src, -1);
+  check_rows("scatter_rows", dst, src.dim(1));
+  TRIPTYCH_CHECK(static_cast<std::int64_t>(rows.size()) == src.dim(0), "[scatter_rows] {} indices for {}",
+                 rows.size(), shape_of(src));
+  check_row_indices("scatter_rows", rows, dst.dim(0));
+  backend_.scatter_rows(src, rows, dst);
+}
+
+TensorView ExecContext::patchify(const TensorView& picture, int patch_size_px) {
+  check_f32("patchify", picture);
+  TRIPTYCH_CHECK(picture.rank() == 3 && picture.is_contiguous() && patch_size_px > 0 &&
+                     picture.dim(1) % patch_size_px == 0 && picture.dim(2) % patch_size_px == 0,
+                 "[patchify] picture {} in patches of {}", shape_of(picture), patch_size_px);
+  const std::int64_t gh = picture.dim(1) / patch_size_px;
+  const std::int64_t gw = picture.dim(2) / patch_size_px;
+  TensorView y = empty({gh * gw, picture.dim(0) * patch_size_px * patch_size_px});
+  backend_.patchify(picture, patch_size_px, y);
+  return y;
+}
+
+void ExecContext::copy(const TensorView& from, TensorView to) {
+  check_same("copy", from, to);
+  backend_.copy(from, to);
+}
+
+}  // namespace triptych

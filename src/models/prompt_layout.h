@@ -1,0 +1,26 @@
+// Pure arithmetic on prompts that several families share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "models/model.h"
+
+namespace triptych {
+
+/// Replaces the i-th placeholder by n_tokens copies of itself, positions 0, 1, 2, ... Throws
+/// Error(kInvalidArgument) with both counts when the prompt does not have one placeholder per item.
+PromptLayout expand_in_place(std::span<const std::int32_t> ids, std::int32_t placeholder,
+                             std::span<const MediaPlan> plans);
+
+/// Throws Error(kInvalidArgument): "the prompt has N image placeholders (<image>) but M images were given".
+void check_placeholder_count(std::int64_t n_placeholders, std::int64_t n_items);
+
+/// Ids of a step with the rows that media replace set to 0, so that a placeholder need not be a row of the
+/// table. In the arena.
+std::span<const std::int32_t> ids_for_embedding(ExecContext& cx, const Batch& batch);
+
+/// Writes the media rows of a step over its token embeddings h [T, D].
+void apply_media(ExecContext& cx, const Batch& batch, TensorView h);
+
+}  // namespace triptych

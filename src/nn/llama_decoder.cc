@@ -1,0 +1,178 @@
+#include "nn/llama_decoder.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "nn/activation.h"
+
+namespace triptych {
+namespace {
+
+constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;  // no published size is near; keeps products small
+
+struct Defaults {
+  std::int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, max_positions;
+  bool qkv_bias;
+};
+
+Defaults defaults_of(const std::string& type, const JsonView& config) {
+  if (type == "llama") return {32000, 4096, 11008, 32, 32, 0, 2048, false};
+  if (type == "mistral") return {32000, 4096, 14336, 32, 32, 8, 131072, false};
+  if (type == "qwen2") return {151936, 4096, 22016, 32, 32, 32, 32768, true};
+  if (type == "qwen2_vl" || type == "qwen2_vl_text" || type == "qwen2_5_vl" || type == "qwen2_5_vl_text")
+    return {152064, 8192, 29568, 80, 64, 8, 32768, true};
+  fail(ErrorCode::kUnsupported,
+       "{}.model_type: text model \"{}\" is not supported; supported: llama, mistral, qwen2", config.path(),
+       type);
+}
+
+bool same_bytes(const WeightEntry& a, const WeightEntry& b) {
+  return a.view.dtype() == b.view.dtype() && a.view.shape() == b.view.shape() &&
+         std::memcmp(a.view.cdata(), b.view.cdata(), a.view.size_bytes()) == 0;
+}
+
+}  // namespace
+
+LlamaConfig LlamaConfig::parse(const JsonView& c, std::string_view default_model_type) {
+  LlamaConfig out;
+  out.model_type = c.get_string("model_type", default_model_type);
+  const Defaults d = defaults_of(out.model_type, c);
+  out.vocab_size = c.get_int("vocab_size", d.vocab_size, 1, kMaxWidth);
+  out.hidden_size = c.get_int("hidden_size", d.hidden_size, 1, kMaxWidth);
+  out.intermediate_size = c.get_int("intermediate_size", d.intermediate_size, 1, kMaxWidth);
+  out.n_layers = static_cast<int>(c.get_int("num_hidden_layers", d.n_layers, 1, 1024));
+  out.n_heads = static_cast<int>(c.get_int("num_attention_heads", d.n_heads, 1, 65536));
+  out.n_kv_heads = static_cast<int>(
+      c.get_int("num_key_value_heads", d.n_kv_heads > 0 ? d.n_kv_heads : out.n_heads, 1, 65536));
+  if (out.n_heads % out.n_kv_heads != 0)
+    fail(ErrorCode::kInvalidFile, "{}: num_attention_heads {} is no multiple of num_key_value_heads {}",
+         c.path(), out.n_heads, out.n_kv_heads);
+  if (!c.has("head_dim") && out.hidden_size % out.n_heads != 0)
+    fail(ErrorCode::kInvalidFile, "{}: hidden_size {} is no multiple of num_attention_heads {}", c.path(),
+         out.hidden_size, out.n_heads);
+  out.head_dim = static_cast<int>(c.get_int("head_dim", out.hidden_size / out.n_heads, 2, 65536));
+  out.max_position_embeddings =
+      c.get_int("max_position_embeddings", d.max_positions, 1, std::int64_t{1} << 31);
+  out.rms_norm_eps = static_cast<float>(c.get_double("rms_norm_eps", 1e-6));
+  out.hidden_act = get_activation(c, "hidden_act", Activation::kSilu);
+  const bool qwen2 = d.qkv_bias;
+  out.qkv_bias = qwen2 || c.get_bool("attention_bias", false);
+  out.o_bias = !qwen2 && c.get_bool("attention_bias", false);
+  out.mlp_bias = !qwen2 && c.get_bool("mlp_bias", false);
+  out.tie_stated = c.has("tie_word_embeddings");
+  out.tie_word_embeddings = c.get_bool("tie_word_embeddings", false);
+  out.rope = RopeConfig::parse(c, out.head_dim, 10000.0, out.max_position_embeddings);
+  // A sliding window is exact as long as no context is longer than it; longer ones are refused rather than
+  // computed wrongly.
+  const bool window_used = out.model_type == "mistral" || c.get_bool("use_sliding_window", false);
+  const bool window_default = out.model_type == "mistral" && !c.raw().contains("sliding_window");
+  if (window_used && (window_default || c.has("sliding_window"))) {
+    const std::int64_t window = c.get_int("sliding_window", 4096, 1);
+    if (window < out.max_position_embeddings) {
+      log_info("{}: sliding_window {}: the context is limited to it", c.path(), window);
+      out.max_position_embeddings = window;
+    }
+  }
+  return out;
+}
+
+LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::string lm_head,
+                                std::string taps) {
+  const std::int64_t d = config.hidden_size;
+  const std::int64_t f = config.intermediate_size;
+  const std::int64_t q = static_cast<std::int64_t>(config.n_heads) * config.head_dim;
+  const std::int64_t kv = static_cast<std::int64_t>(config.n_kv_heads) * config.head_dim;
+  const auto bias = [](bool wanted) { return wanted ? Bias::kRequired : Bias::kNone; };
+
+  LlamaDecoder out;
+  out.config_ = config;
+  out.taps_ = std::move(taps);
+  out.rope_ = Rope(config.rope);
+  out.embed_tokens_ = binder.embedding("embed_tokens.weight", config.vocab_size, d);
+  for (int i = 0; i < config.n_layers; ++i) {
+    Binder b = binder.scope(fmt::format("layers.{}", i));
+    Layer layer;
+    layer.input_layernorm = RmsNorm::bind(b, "input_layernorm", d, config.rms_norm_eps);
+    const Binder::StackPart qkv[] = {{"self_attn.q_proj", q, bias(config.qkv_bias)},
+                                     {"self_attn.k_proj", kv, bias(config.qkv_bias)},
+                                     {"self_attn.v_proj", kv, bias(config.qkv_bias)}};
+    layer.qkv_proj = b.linear_stack(qkv, d);
+    layer.o_proj = b.linear("self_attn.o_proj", d, q, bias(config.o_bias));
+    layer.post_attention_layernorm = RmsNorm::bind(b, "post_attention_layernorm", d, config.rms_norm_eps);
+    const Binder::StackPart gate_up[] = {{"mlp.gate_proj", f, bias(config.mlp_bias)},
+                                         {"mlp.up_proj", f, bias(config.mlp_bias)}};
+    layer.gate_up_proj = b.linear_stack(gate_up, d);
+    layer.down_proj = b.linear("mlp.down_proj", d, f, bias(config.mlp_bias));
+    out.layers_.push_back(std::move(layer));
+  }
+  out.norm_ = RmsNorm::bind(binder, "norm", d, config.rms_norm_eps);
+
+  // The head (transformers 5.24 ties only when the file does not hold two different matrices).
+  WeightProvider& weights = binder.weights();
+  const std::string embedding = binder.full("embed_tokens.weight");
+  const std::string head = lm_head + ".weight";
+  std::string chosen = head;
+  if (config.tie_word_embeddings) {
+    if (!weights.has(head)) {
+      chosen = embedding;
+    } else if (same_bytes(weights.get(head, {config.vocab_size, d}),
+                          weights.get(embedding, {config.vocab_size, d}))) {
+      chosen = embedding;
+    } else {
+      log_warning(
+          "tie_word_embeddings is true, but {} differs from {}: the stored head is used, as the reference "
+          "does",
+          head, embedding);
+    }
+  } else if (!weights.has(head)) {
+    fail(ErrorCode::kNotFound,
+         "tensor {} is missing and tie_word_embeddings is {}; set it to true in config.json if the output "
+         "layer is tied to {}",
+         head, config.tie_stated ? "false" : "not set", embedding);
+  }
+  out.lm_head_ = Binder(weights, binder.backend(), binder.sizes(), binder.part())
+                     .linear(chosen.substr(0, chosen.size() - std::strlen(".weight")), config.vocab_size, d,
+                             Bias::kNone);
+  return out;
+}
+
+TensorView LlamaDecoder::self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+                                        const RopeAngles& angles, const Step& step) const {
+  const std::int64_t dh = config_.head_dim;
+  const std::int64_t hq = config_.n_heads;
+  const std::int64_t hkv = config_.n_kv_heads;
+  TensorView qkv = cx.linear(*layer.qkv_proj, x);                                     // [T, (H + 2 Hkv) Dh]
+  TensorView q = qkv.cols(0, hq * dh).split_last(hq, dh);                             // [T, H, Dh]
+  TensorView k = qkv.cols(hq * dh, (hq + hkv) * dh).split_last(hkv, dh);              // [T, Hkv, Dh]
+  TensorView v = qkv.cols((hq + hkv) * dh, (hq + 2 * hkv) * dh).split_last(hkv, dh);  // [T, Hkv, Dh]
+  cx.rope(q, angles.cos, angles.sin);
+  cx.rope(k, angles.cos, angles.sin);
+  cx.kv_append(*step.kv_cache, index, k, v, step.kv_slots);
+  const float scale = 1.0F / std::sqrt(static_cast<float>(dh));
+  return cx.paged_attention(*step.kv_cache, index, step.sequences, scale, q);  // [T, H Dh]
+}
+
+TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step) const {
+  const RopeAngles angles = rope_.angles(cx, step.positions, step.sequences);
+  for (int i = 0; i < config_.n_layers; ++i) {
+    const ArenaScope scratch(cx.arena());
+    const Layer& layer = layers_[static_cast<std::size_t>(i)];
+    TensorView x = layer.input_layernorm(cx, h);  // [T, D]
+    if (i == 0) cx.tap(x, "{}.layers.0.input_layernorm", taps_);
+    TensorView a = self_attention(cx, layer, i, x, angles, step);  // [T, H Dh]
+    if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.o_proj, a), "{}.layers.0.self_attn", taps_);
+    cx.linear_into(*layer.o_proj, a, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
+    x = layer.post_attention_layernorm(cx, h);
+    TensorView g = cx.gated_activation(config_.hidden_act, cx.linear(*layer.gate_up_proj, x));  // [T, F]
+    if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.down_proj, g), "{}.layers.0.mlp", taps_);
+    cx.linear_into(*layer.down_proj, g, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
+    cx.tap(h, "{}.layers.{}", taps_, i);
+  }
+  if (cx.tapping()) cx.tap(norm_(cx, h), "{}.norm", taps_);
+  TensorView last = cx.gather_rows(h, step.logit_rows);  // [n, D]
+  return cx.linear(*lm_head_, norm_(cx, last));          // [n, V]
+}
+
+}  // namespace triptych

@@ -1,0 +1,199 @@
+#include "nn/rope.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "base/error.h"
+
+namespace triptych {
+namespace {
+
+void parse_scaling(RopeConfig& out, const JsonView& scaling, std::int64_t max_positions) {
+  std::string type = scaling.get_string("rope_type", scaling.get_string("type", "default"));
+  if (const auto sections = scaling.find("mrope_section"))
+    for (const JsonView& item : sections->items())
+      out.mrope_section.push_back(static_cast<int>(item.as_int(0, out.rotary_dim)));
+  if (type == "default" || type == "mrope") return;
+  out.factor = scaling.get_double("factor", 1.0);
+  if (!(out.factor > 0))
+    fail(ErrorCode::kInvalidFile, "{}.factor: expected a number > 0, got {}", scaling.path(), out.factor);
+  out.original_max_positions = scaling.get_int("original_max_position_embeddings", max_positions, 1);
+  if (type == "linear") {
+    out.scaling = RopeConfig::Scaling::kLinear;
+  } else if (type == "dynamic") {
+    out.scaling = RopeConfig::Scaling::kDynamic;
+  } else if (type == "llama3") {
+    out.scaling = RopeConfig::Scaling::kLlama3;
+    out.low_freq_factor = scaling.at("low_freq_factor").as_double();
+    out.high_freq_factor = scaling.at("high_freq_factor").as_double();
+    if (!(out.high_freq_factor > out.low_freq_factor))
+      fail(ErrorCode::kInvalidFile, "{}: expected high_freq_factor > low_freq_factor", scaling.path());
+  } else if (type == "yarn") {
+    out.scaling = RopeConfig::Scaling::kYarn;
+    out.beta_fast = scaling.get_double("beta_fast", 32.0);
+    out.beta_slow = scaling.get_double("beta_slow", 1.0);
+    out.truncate = scaling.get_bool("truncate", true);
+    const auto mscale_of = [&](double m) {
+      return out.factor <= 1 ? 1.0 : 0.1 * m * std::log(out.factor) + 1.0;
+    };
+    if (scaling.has("attention_factor")) {
+      out.attention_factor = scaling.at("attention_factor").as_double();
+    } else {
+      const double mscale = scaling.get_double("mscale", 0);
+      const double mscale_all = scaling.get_double("mscale_all_dim", 0);
+      out.attention_factor =
+          mscale != 0 && mscale_all != 0 ? mscale_of(mscale) / mscale_of(mscale_all) : mscale_of(1.0);
+    }
+  } else {
+    fail(ErrorCode::kUnsupported,
+         "{}: rope scaling \"{}\" is not supported; supported: default, linear, dynamic, yarn, llama3, mrope",
+         scaling.path(), type);
+  }
+}
+
+float default_inverse(double theta, int d, int rotary_dim) {
+  // As the reference: the exponent in float32, then the power in float32.
+  const float exponent = static_cast<float>(2 * d) / static_cast<float>(rotary_dim);
+  return 1.0F / std::pow(static_cast<float>(theta), exponent);
+}
+
+void apply_yarn(const RopeConfig& c, std::span<float> inv) {
+  const auto correction = [&](double rotations) {
+    return c.rotary_dim *
+           std::log(static_cast<double>(c.original_max_positions) / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(c.theta));
+  };
+  double low = correction(c.beta_fast);
+  double high = correction(c.beta_slow);
+  if (c.truncate) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(c.rotary_dim - 1));
+  if (low == high) high += 0.001;
+  for (std::size_t d = 0; d < inv.size(); ++d) {
+    const float ramp = std::clamp(
+        (static_cast<float>(d) - static_cast<float>(low)) / static_cast<float>(high - low), 0.0F, 1.0F);
+    const float keep = 1.0F - ramp;
+    inv[d] = inv[d] / static_cast<float>(c.factor) * (1.0F - keep) + inv[d] * keep;
+  }
+}
+
+void apply_llama3(const RopeConfig& c, std::span<float> inv) {
+  const double low_wavelength = static_cast<double>(c.original_max_positions) / c.low_freq_factor;
+  const double high_wavelength = static_cast<double>(c.original_max_positions) / c.high_freq_factor;
+  for (float& f : inv) {
+    const double wavelength = 2 * std::numbers::pi / static_cast<double>(f);
+    if (wavelength > low_wavelength) {
+      f = f / static_cast<float>(c.factor);
+    } else if (wavelength >= high_wavelength) {
+      const double smooth = (static_cast<double>(c.original_max_positions) / wavelength - c.low_freq_factor) /
+                            (c.high_freq_factor - c.low_freq_factor);
+      f = static_cast<float>((1 - smooth) * static_cast<double>(f) / c.factor +
+                             smooth * static_cast<double>(f));
+    }
+  }
+}
+
+}  // namespace
+
+RopeConfig RopeConfig::parse(const JsonView& text_config, int head_dim, double default_theta,
+                             std::int64_t max_position_embeddings) {
+  RopeConfig out;
+  const auto parameters = text_config.find("rope_parameters");
+  const auto scaling = text_config.find("rope_scaling");
+  const JsonView& first = parameters ? *parameters : text_config;
+  out.theta = first.get_double("rope_theta", text_config.get_double("rope_theta", default_theta));
+  if (!(out.theta > 1))
+    fail(ErrorCode::kInvalidFile, "{}.rope_theta: expected a number > 1, got {}", first.path(), out.theta);
+  const double partial =
+      first.get_double("partial_rotary_factor", text_config.get_double("partial_rotary_factor", 1.0));
+  if (!(partial > 0 && partial <= 1))
+    fail(ErrorCode::kInvalidFile, "{}.partial_rotary_factor: expected a number in (0, 1], got {}",
+         first.path(), partial);
+  out.rotary_dim = static_cast<int>(head_dim * partial);
+  if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0)
+    fail(ErrorCode::kInvalidFile, "{}: {} rotated dimensions of a head; expected an even number >= 2",
+         text_config.path(), out.rotary_dim);
+  if (parameters) parse_scaling(out, *parameters, max_position_embeddings);
+  if (scaling && !parameters) parse_scaling(out, *scaling, max_position_embeddings);
+  int sum = 0;
+  for (const int section : out.mrope_section) sum += section;
+  if (!out.mrope_section.empty() && (sum != out.rotary_dim / 2 || out.mrope_section.size() != 3))
+    fail(ErrorCode::kInvalidFile, "{}: mrope_section: expected 3 numbers with sum {}", text_config.path(),
+         out.rotary_dim / 2);
+  return out;
+}
+
+Rope::Rope(RopeConfig config) : config_(std::move(config)) {
+  inv_freq_.resize(static_cast<std::size_t>(config_.rotary_dim / 2));
+  inverse_frequencies(0, inv_freq_);
+  axis_.assign(inv_freq_.size(), 0);
+  std::size_t d = 0;
+  for (std::size_t a = 0; a < config_.mrope_section.size(); ++a)
+    for (int i = 0; i < config_.mrope_section[a]; ++i) axis_[d++] = static_cast<int>(a);
+}
+
+void Rope::inverse_frequencies(std::int64_t n_positions, std::span<float> inv) const {
+  const RopeConfig& c = config_;
+  double theta = c.theta;
+  if (c.scaling == RopeConfig::Scaling::kDynamic && n_positions > c.original_max_positions) {
+    const double stretch =
+        c.factor * static_cast<double>(n_positions) / static_cast<double>(c.original_max_positions) -
+        (c.factor - 1);
+    theta *= std::pow(stretch, static_cast<double>(c.rotary_dim) / (c.rotary_dim - 2));
+  }
+  for (std::size_t d = 0; d < inv.size(); ++d)
+    inv[d] = default_inverse(theta, static_cast<int>(d), c.rotary_dim);
+  switch (c.scaling) {
+    case RopeConfig::Scaling::kLinear:
+      for (float& f : inv) f /= static_cast<float>(c.factor);
+      break;
+    case RopeConfig::Scaling::kYarn:
+      apply_yarn(c, inv);
+      break;
+    case RopeConfig::Scaling::kLlama3:
+      apply_llama3(c, inv);
+      break;
+    case RopeConfig::Scaling::kNone:
+    case RopeConfig::Scaling::kDynamic:
+      break;
+  }
+}
+
+RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions,
+                        std::span<const KvSequence> sequences) const {
+  const auto half = static_cast<std::int64_t>(inv_freq_.size());
+  std::int64_t n_tokens = 0;
+  for (const KvSequence& s : sequences) n_tokens += s.n_rows;
+  TRIPTYCH_CHECK(n_tokens > 0 && static_cast<std::int64_t>(positions.size()) % n_tokens == 0,
+                 "[rope] {} positions for {} tokens", positions.size(), n_tokens);
+  const std::int64_t n_axes = static_cast<std::int64_t>(positions.size()) / n_tokens;
+  RopeAngles out{cx.empty({n_tokens, half}), cx.empty({n_tokens, half})};
+
+  TRIPTYCH_CHECK(n_axes == 1 || static_cast<std::size_t>(n_axes) == config_.mrope_section.size(),
+                 "[rope] {} position axes", n_axes);
+  const auto scale = static_cast<float>(config_.attention_factor);
+  for (const KvSequence& s : sequences) {
+    std::span<const float> inv = inv_freq_;
+    if (config_.scaling == RopeConfig::Scaling::kDynamic) {
+      const auto own = cx.arena().make_span<float>(inv_freq_.size());
+      inverse_frequencies(s.n_context, own);
+      inv = own;
+    }
+    for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
+      for (std::int64_t d = 0; d < half; ++d) {
+        const auto di = static_cast<std::size_t>(d);
+        const auto position = static_cast<float>(
+            positions[static_cast<std::size_t>((n_axes > 1 ? axis_[di] : 0) * n_tokens + t)]);
+        const float angle = position * inv[di];
+        out.cos.f32()[t * half + d] = std::cos(angle) * scale;
+        out.sin.f32()[t * half + d] = std::sin(angle) * scale;
+      }
+  }
+  return out;
+}
+
+}  // namespace triptych

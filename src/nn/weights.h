@@ -1,0 +1,126 @@
+// From published tensor names to weights a model can use. A WeightProvider answers for names and shapes (a
+// checkpoint, or random values of a published shape); a Binder walks one scope of it, checks every shape and
+// counts what each part of a model takes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "tensor/weight_table.h"
+
+namespace triptych {
+
+class WeightProvider {
+ public:
+  virtual ~WeightProvider() = default;
+  /// Renames every tensor (to a family's canonical names); an empty result drops it. Two tensors must not end
+  /// up with one name.
+  virtual void rename(const std::function<std::string(std::string_view)>& rule) = 0;
+  virtual bool has(std::string_view name) const = 0;
+  /// The tensor, which must have this shape. Marks it used. Throws Error(kNotFound / kInvalidFile) naming
+  /// tensor and shapes.
+  virtual WeightEntry get(std::string_view name, const Shape& shape) = 0;
+  /// Names nobody asked for.
+  virtual std::vector<std::string> unused() const = 0;
+};
+
+/// Tensors of a checkpoint. Borrows the table.
+class TableWeights : public WeightProvider {
+ public:
+  explicit TableWeights(WeightTable& table) : table_(table) {}
+  void rename(const std::function<std::string(std::string_view)>& rule) override;
+  bool has(std::string_view name) const override;
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override;
+
+ private:
+  WeightTable& table_;
+  std::set<std::string, std::less<>> used_;
+};
+
+/// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
+/// Optional names (`has`) exist only when listed.
+class RandomWeights : public WeightProvider {
+ public:
+  RandomWeights(DType dtype, std::uint64_t seed) : dtype_(dtype), seed_(seed) {}
+  void rename(const std::function<std::string(std::string_view)>&) override {}
+  bool has(std::string_view) const override { return true; }
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override { return {}; }
+
+ private:
+  DType dtype_;
+  std::uint64_t seed_;
+};
+
+enum class Bias { kNone, kRequired };
+
+/// Sizes of the parts of a model, filled by its binders.
+struct PartSizes {
+  struct Size {
+    std::int64_t n_parameters = 0;
+    std::int64_t read_bytes = 0;
+    std::int64_t owned_bytes = 0;
+  };
+  std::vector<std::pair<std::string, Size>> parts;  // in order of first use
+  Size& part(std::string_view name);
+};
+
+class Binder {
+ public:
+  /// `part` is the name under which sizes are counted. All references must outlive the binder.
+  Binder(WeightProvider& weights, Backend& backend, PartSizes& sizes, std::string part)
+      : weights_(weights), backend_(backend), sizes_(sizes), part_(std::move(part)) {}
+  /// The same with "prefix." in front of every name.
+  Binder scope(std::string_view prefix) const;
+
+  bool has(std::string_view name) const { return weights_.has(full(name)); }
+  /// Weight `name`.weight [n_out, n_in] and, if asked for, `name`.bias [n_out].
+  std::unique_ptr<LinearWeight> linear(std::string_view name, std::int64_t n_out, std::int64_t n_in,
+                                       Bias bias);
+  struct StackPart {
+    std::string_view name;
+    std::int64_t n_out;
+    Bias bias = Bias::kNone;
+  };
+  /// Several linears of one input, stacked along their outputs in the order given.
+  std::unique_ptr<LinearWeight> linear_stack(std::span<const StackPart> parts, std::int64_t n_in);
+  /// A linear of tensors with names of their own: weight reshaped to [n_out, n_in] (a convolution), `bias`
+  /// may be empty.
+  std::unique_ptr<LinearWeight> linear_named(std::string_view weight, const Shape& shape,
+                                             std::string_view bias, std::int64_t n_out, std::int64_t n_in);
+  std::unique_ptr<EmbeddingWeight> embedding(std::string_view name, std::int64_t n_rows, std::int64_t width);
+  /// A float32 copy of a small tensor (norm weights, position tables).
+  Tensor tensor(std::string_view name, const Shape& shape);
+
+  std::string full(std::string_view name) const {
+    return prefix_.empty() ? std::string(name) : prefix_ + std::string(name);
+  }
+  WeightProvider& weights() noexcept { return weights_; }
+  Backend& backend() noexcept { return backend_; }
+  PartSizes& sizes() noexcept { return sizes_; }
+  const std::string& part() const noexcept { return part_; }
+
+ private:
+  void count(const WeightEntry& entry);
+
+  WeightProvider& weights_;
+  Backend& backend_;
+  PartSizes& sizes_;
+  std::string part_;
+  std::string prefix_;
+};
+
+/// Throws Error(kInvalidFile) that lists what is left in the checkpoint and no part of the model took.
+/// Buffers that carry no weights (`rotary_emb.inv_freq`, `position_ids`, `masked_bias`) are passed over.
+void check_all_used(const WeightProvider& weights);
+
+}  // namespace triptych
