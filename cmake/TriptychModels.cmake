@@ -6,7 +6,7 @@ get_target_property(triptych_models_type triptych_models TYPE)
 if(NOT triptych_models_type STREQUAL "INTERFACE_LIBRARY")
   set(triptych_family_list ${PROJECT_BINARY_DIR}/generated/register_all_families.cc)
   add_custom_command(OUTPUT ${triptych_family_list}
-    COMMAND ${CMAKE_COMMAND} -D "FILES=${triptych_families}" -D OUTPUT=${triptych_family_list}
+    COMMAND ${CMAKE_COMMAND} -D FOLDER=${PROJECT_SOURCE_DIR}/src/models -D OUTPUT=${triptych_family_list}
             -P ${PROJECT_SOURCE_DIR}/cmake/write_family_list.cmake
     DEPENDS ${triptych_families} ${PROJECT_SOURCE_DIR}/cmake/write_family_list.cmake
     COMMENT "Listing the model families" VERBATIM)

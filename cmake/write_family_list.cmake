@@ -1,6 +1,8 @@
-# Run at build time by TriptychModels.cmake: FILES (a list) -> OUTPUT, written only when it changes.
+# Run at build time by TriptychModels.cmake: the *.cc of FOLDER -> OUTPUT, written only when it changes.
+file(GLOB files ${FOLDER}/*.cc)
+list(FILTER files EXCLUDE REGEX "_(test|bench)\\.cc$")
 set(names)
-foreach(file IN LISTS FILES)
+foreach(file IN LISTS files)
   file(STRINGS ${file} lines REGEX "^void register_[a-z0-9_]+\\(ModelRegistry& [a-z_]+\\) {")
   foreach(line IN LISTS lines)
     string(REGEX REPLACE "^void register_([a-z0-9_]+).*" "\\1" name "${line}")
