@@ -1,0 +1,90 @@
+// The step loop: sequences with their key/value pages, one ragged batch a step. No thread and no socket lives
+// here; whoever owns an Engine calls step() until nothing is left. One engine is used by one thread at a
+// time.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/load.h"
+#include "engine/request.h"
+
+namespace triptych {
+
+struct EngineOptions {
+  std::int64_t max_context_tokens = 0;   // of a sequence; 0: the model's own limit
+  std::int64_t kv_cache_tokens = 0;      // of all sequences together; 0: max_context_tokens
+  std::int64_t max_batch_tokens = 1024;  // of a step; longer prompts are prefilled in pieces
+  int max_sequences = 8;                 // running at once
+  DType kv_cache_dtype = DType::kF16;    // kF32, kF16, kBF16
+};
+
+class Engine {
+ public:
+  /// Borrows the model.
+  explicit Engine(LoadedModel& model, const EngineOptions& options = {});
+  ~Engine();
+
+  using RequestId = std::uint64_t;
+  /// Queues a request. Throws Error(kContextLength) with the numbers when prompt and one token do not fit,
+  /// kInvalidArgument for parameters out of range. `on_token` may be empty.
+  RequestId submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token = {});
+  /// Ends a request at the next step; its result says kCancelled.
+  void cancel(RequestId id);
+  /// One step of every sequence that runs. False when nothing is left to do.
+  bool step();
+  /// Takes the result of a finished request; nothing when it still runs.
+  std::optional<GenerationResult> take_result(RequestId id);
+
+  /// submit and step until done.
+  GenerationResult generate(PreparedRequest request, const SamplingParams& params,
+                            TokenCallback on_token = {});
+
+  /// Tower and projector alone, and one forward pass that returns the logits of all rows, for reports and
+  /// parity. `observer` (may be null) sees all taps. Returned views live until the next call on this engine.
+  TensorView encode_media(std::span<const MediaItem> media, ExecObserver* observer);
+  TensorView forward_prompt(const PreparedRequest& request, ExecObserver* observer);
+  /// After forward_prompt: appends `id` and returns the logits [1, V] of the next token.
+  TensorView forward_next(std::int32_t id, ExecObserver* observer);
+
+  std::int64_t max_context_tokens() const noexcept;
+  std::size_t kv_cache_bytes() const noexcept;
+  /// Arena allocations so far; constant once warm.
+  std::int64_t n_arena_allocations() const noexcept;
+
+ private:
+  struct Sequence;
+  struct Pages;
+  void admit();
+  void finish(Sequence& sequence, FinishReason reason);
+  void accept_token(Sequence& sequence, std::span<const float> logits);
+  TensorView run_batch(std::span<Sequence*> sequences, std::span<const std::int64_t> n_rows, bool all_logits,
+                       ExecObserver* observer);
+  void encode_sequence(Sequence& sequence, ExecObserver* observer);
+
+  LoadedModel& model_;
+  EngineOptions options_;
+  std::unique_ptr<KvCache> kv_cache_;
+  std::unique_ptr<Pages> pages_;
+  Arena arena_;
+  RequestId next_id_ = 1;
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  std::vector<std::unique_ptr<Sequence>> running_;
+  std::vector<std::unique_ptr<Sequence>> finished_;
+  std::unique_ptr<Sequence> probe_;  // of forward_prompt
+
+  // Buffers of a step, kept between steps.
+  std::vector<std::int32_t> ids_, positions_, slots_, logit_rows_;
+  std::vector<KvSequence> kv_sequences_;
+  std::vector<EmbeddingOverride> overrides_;
+  std::vector<std::int32_t> override_rows_;
+  std::vector<Sequence*> batch_;
+  std::vector<std::int64_t> batch_rows_;
+};
+
+}  // namespace triptych

@@ -1,0 +1,83 @@
+// From a checkpoint directory to something that answers: configuration, weights, tokenizer, chat template,
+// backend.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/thread_pool.h"
+#include "engine/request.h"
+#include "engine/sampling.h"
+#include "io/checkpoint.h"
+#include "models/model.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace triptych {
+
+struct LoadOptions {
+  int n_threads = 0;  // 0: all usable processors
+  bool pin_threads = false;
+  LinkPolicy links = LinkPolicy::kAllowHubCache;
+  bool tie_word_embeddings =
+      false;  // tie the output layer although the checkpoint neither holds nor declares it
+};
+
+class LoadedModel {
+ public:
+  /// Opens a checkpoint directory. Weights stay mapped and are used in place where the backend can. Throws
+  /// Error.
+  static std::unique_ptr<LoadedModel> open(const std::filesystem::path& directory,
+                                           const LoadOptions& options = {});
+  /// A model of published shape with random weights and no tokenizer, for measurements. `config` as in
+  /// config.json.
+  static std::unique_ptr<LoadedModel> with_random_weights(const Json& config, DType weight_dtype,
+                                                          const LoadOptions& options = {});
+
+  const Model& model() const { return *model_; }
+  const ModelInfo& info() const { return model_->info(); }
+  Backend& backend() { return *backend_; }
+  ThreadPool& media_pool() { return *media_pool_; }
+  bool has_tokenizer() const noexcept { return tokenizer_ != nullptr; }
+  const Tokenizer& tokenizer() const;
+  const ChatTemplate& chat_template() const;
+  const Checkpoint& checkpoint() const { return *checkpoint_; }
+  /// Defaults of generation_config.json: sampling only when it says do_sample; greedy otherwise.
+  const SamplingParams& generation_defaults() const { return generation_defaults_; }
+  const std::vector<std::int32_t>& stop_token_ids() const { return stop_token_ids_; }
+  /// Rows of the vocabulary that mean something: ids from here on are padding.
+  std::int64_t n_usable_ids() const;
+
+  /// Renders, tokenizes, plans and preprocesses. Thread-safe. Throws Error(kInvalidArgument) for what the
+  /// model cannot take.
+  PreparedRequest prepare(const ChatRequest& request) const;
+  /// The same from a finished prompt, in which placeholders stand for the media in order. Text is trusted.
+  PreparedRequest prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
+                                 const MediaOptions& options = {}) const;
+
+ private:
+  LoadedModel() = default;
+  void load_generation_config();
+  PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,
+                                const MediaOptions& options, std::string_view user_text) const;
+  std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans) const;
+
+  std::unique_ptr<Checkpoint> checkpoint_;
+  std::optional<Json> preprocessor_, video_preprocessor_, processor_;
+  Json own_config_;
+  std::unique_ptr<WeightProvider> weights_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ThreadPool> media_pool_;
+  std::unique_ptr<Model> model_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<Tokenizer> media_text_tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  SamplingParams generation_defaults_;
+  std::vector<std::int32_t> stop_token_ids_;
+};
+
+}  // namespace triptych

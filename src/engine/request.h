@@ -1,0 +1,72 @@
+// What a user asks and what comes back, free of any wire format.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/sampling.h"
+#include "media/image.h"
+#include "models/model.h"
+#include "text/chat_template.h"
+
+namespace triptych {
+
+/// A picture (one frame) or a video (frames at frames_per_s).
+struct MediaInput {
+  std::vector<Image> frames;
+  bool is_video = false;
+  double frames_per_s = 0;
+};
+
+/// A conversation with its media, in the order of the image and video parts of its messages.
+struct ChatRequest {
+  std::vector<ChatMessage> messages;
+  std::vector<MediaInput> media;
+  MediaOptions media_options;
+  bool add_generation_prompt = true;
+  bool continue_final_message = false;
+  OrderedJson tools;
+  OrderedJson template_variables;
+};
+
+/// A request ready to run: everything that needs no backend is done.
+struct PreparedRequest {
+  std::string prompt;                   // as rendered
+  std::vector<std::int32_t> token_ids;  // before placeholders are expanded
+  PromptLayout layout;
+  std::vector<MediaItem> media;
+};
+
+enum class FinishReason { kStop, kLength, kCancelled };
+std::string_view to_string(FinishReason reason) noexcept;
+
+/// One step of an answer.
+struct TokenEvent {
+  SampledToken token;
+  std::string text;  // what became certain with this token; may be empty
+};
+
+struct GenerationTimings {
+  double encode_ms = 0;   // tower and projector
+  double prefill_ms = 0;  // first forward pass
+  double decode_ms = 0;   // all later steps
+};
+
+struct GenerationResult {
+  std::string text;
+  std::vector<std::int32_t> token_ids;  // the stop token not included
+  std::vector<SampledToken> tokens;     // with n_logprobs >= 0
+  FinishReason finish_reason = FinishReason::kStop;
+  std::string stop_string;  // the one that ended it, if any
+  std::int64_t n_prompt_tokens = 0;
+  std::int64_t n_image_tokens = 0;
+  GenerationTimings timings;
+};
+
+/// Called after each token; returning false cancels.
+using TokenCallback = std::function<bool(const TokenEvent&)>;
+
+}  // namespace triptych

@@ -1,0 +1,77 @@
+// Choosing the next token. The order is that of Hugging Face generate(): penalties, logit bias, temperature,
+// top_k, top_p, min_p, typical_p, then a draw from a counter-based generator, so that a seed gives the same
+// tokens on every machine and thread count.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace triptych {
+
+/// Named as in OpenAI's API and vLLM. Ranges are checked by validate().
+struct SamplingParams {
+  float temperature = 0.0F;         // 0: greedy
+  int top_k = 0;                    // 0 or -1: all
+  float top_p = 1.0F;               // (0, 1]
+  float min_p = 0.0F;               // [0, 1]
+  float typical_p = 1.0F;           // (0, 1]; Meister et al. 2022
+  float repetition_penalty = 1.0F;  // (0, 10]; Keskar et al. 2019; over prompt and answer
+  float frequency_penalty = 0.0F;   // [-2, 2]; over the answer
+  float presence_penalty = 0.0F;    // [-2, 2]; over the answer
+  std::vector<std::pair<std::int32_t, float>> logit_bias;  // id, [-100, 100]
+  std::optional<std::uint64_t> seed;                       // absent: drawn at submission
+  std::int64_t max_tokens = 0;                             // of the answer; 0: what the context leaves
+  std::vector<std::string> stop;                           // the answer ends before the first of these
+  std::vector<std::int32_t> stop_token_ids;                // beside the model's own
+  bool ignore_eos = false;
+  int n_logprobs = -1;  // -1: none; 0: of the chosen token only; n: and the n best
+
+  /// Throws Error(kInvalidArgument) naming field and range. `vocab_size` bounds the ids.
+  void validate(std::int64_t vocab_size) const;
+};
+
+struct TokenLogprob {
+  std::int32_t id = 0;
+  float logprob =
+      0.0F;  // natural logarithm, of the model's own distribution (before penalties and temperature)
+};
+
+struct SampledToken {
+  std::int32_t id = 0;
+  float logprob = 0.0F;
+  std::vector<TokenLogprob> top;  // n_logprobs best, best first
+};
+
+/// State of one sequence's draws.
+class Sampler {
+ public:
+  /// `n_usable`: ids from here on are never chosen (padding rows). `never`: nor are these.
+  Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable, std::vector<std::int32_t> never);
+
+  /// Tokens of the prompt, for the repetition penalty.
+  void observe_prompt(std::span<const std::int32_t> ids);
+  /// Chooses from logits [V] (kept as they are) and remembers the choice.
+  SampledToken sample(std::span<const float> logits);
+  const SamplingParams& params() const noexcept { return params_; }
+
+ private:
+  void penalize(std::span<const float> raw);
+  std::int32_t draw();
+
+  SamplingParams params_;
+  Rng rng_;
+  std::int64_t n_usable_;
+  std::vector<std::int32_t> never_;
+  std::vector<std::uint8_t> in_prompt_;      // [V], 0 or 1; only with a repetition penalty
+  std::vector<std::int32_t> answer_counts_;  // [V]; only with penalties
+  std::vector<float> work_;                  // [V]
+  std::vector<std::pair<float, std::int32_t>> candidates_;
+};
+
+}  // namespace triptych
