@@ -5,7 +5,7 @@
 # Debian 12 and 13; the names are the same on Ubuntu 22.04 and 24.04. A second run installs nothing.
 set -euo pipefail
 
-# Keep both lists in step with the table in README.md (tools/check_docs.sh compares them).
+# Keep both lists in step with the table in README.md (tools/check_docs.py compares them).
 base_packages=(
   build-essential cmake ninja-build pkg-config git
   libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libedit-dev
