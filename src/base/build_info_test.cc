@@ -1,10 +1,10 @@
 // The generated values are there and have their forms.
 #include "base/build_info.h"
 
+#include <gtest/gtest.h>
+
 #include <regex>
 #include <string>
-
-#include <gtest/gtest.h>
 
 namespace triptych {
 namespace {
@@ -15,7 +15,8 @@ TEST(BuildInfo, NamesVersionRevisionAndCompiler) {
   EXPECT_TRUE(std::regex_match(info.revision, std::regex(R"([A-Za-z0-9._-]+)"))) << info.revision;
   EXPECT_TRUE(std::regex_search(info.compiler, std::regex(R"([A-Za-z]+ \d+\.\d+)"))) << info.compiler;
 #if defined(__clang__)
-  EXPECT_NE(std::string(info.compiler).find("Clang " + std::to_string(__clang_major__)), std::string::npos) << info.compiler;
+  EXPECT_NE(std::string(info.compiler).find("Clang " + std::to_string(__clang_major__)), std::string::npos)
+      << info.compiler;
 #elif defined(__GNUC__)
   EXPECT_EQ(std::string(info.compiler).find("GNU " + std::to_string(__GNUC__)), 0U) << info.compiler;
 #endif

@@ -27,8 +27,8 @@ Isa detect() noexcept {
   if (!(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") &&
         __builtin_cpu_supports("bmi")))
     return Isa::kScalar;
-  if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl")))
+  if (!(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
     return Isa::kAvx2;
   if (!(__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi"))) return Isa::kAvx512;
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512Vnni;
@@ -44,10 +44,12 @@ Isa from_environment() {
   for (const auto& [isa, text] : kNames) {
     if (text != name) continue;
     if (isa > detected_isa())
-      fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: this machine has {} at most", name, to_string(detected_isa()));
+      fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: this machine has {} at most", name,
+           to_string(detected_isa()));
     return isa;
   }
-  fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: expected scalar, avx2, avx512, avx512_vnni or avx512_bf16", name);
+  fail(ErrorCode::kInvalidArgument,
+       "TRIPTYCH_ISA={}: expected scalar, avx2, avx512, avx512_vnni or avx512_bf16", name);
 }
 
 std::atomic<int> g_active{-1};
@@ -76,7 +78,8 @@ double cgroup_cpus() {
   double period = 0;
   std::ifstream q("/sys/fs/cgroup/cpu/cpu.cfs_quota_us");
   std::ifstream p("/sys/fs/cgroup/cpu/cpu.cfs_period_us");
-  if (q >> quota && p >> period && quota > 0 && period > 0 && (best == 0 || quota / period < best)) best = quota / period;
+  if (q >> quota && p >> period && quota > 0 && period > 0 && (best == 0 || quota / period < best))
+    best = quota / period;
   return best;
 }
 
@@ -104,8 +107,8 @@ Isa active_isa() {
 
 void set_active_isa(Isa isa) {
   if (isa > detected_isa())
-    fail(ErrorCode::kInvalidArgument, "instruction set {} is not supported here; this machine has {} at most", to_string(isa),
-         to_string(detected_isa()));
+    fail(ErrorCode::kInvalidArgument, "instruction set {} is not supported here; this machine has {} at most",
+         to_string(isa), to_string(detected_isa()));
   g_active.store(static_cast<int>(isa), std::memory_order_release);
 }
 

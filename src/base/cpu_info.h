@@ -16,8 +16,8 @@ std::string_view to_string(Isa isa) noexcept;
 /// Best set that the processor and the operating system support.
 Isa detected_isa() noexcept;
 
-/// The set in use: detected_isa(), narrowed by the environment variable TRIPTYCH_ISA (read once). Asking for more than the
-/// machine has, or for an unknown name, throws Error(kInvalidArgument).
+/// The set in use: detected_isa(), narrowed by the environment variable TRIPTYCH_ISA (read once). Asking for
+/// more than the machine has, or for an unknown name, throws Error(kInvalidArgument).
 Isa active_isa();
 
 /// Narrows (or widens back) the set in use; for tests and benchmarks. Throws when the machine lacks it.

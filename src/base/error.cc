@@ -4,14 +4,22 @@ namespace triptych {
 
 std::string_view to_string(ErrorCode code) noexcept {
   switch (code) {
-    case ErrorCode::kInvalidArgument: return "invalid_argument";
-    case ErrorCode::kInvalidFile: return "invalid_file";
-    case ErrorCode::kNotFound: return "not_found";
-    case ErrorCode::kUnsupported: return "unsupported";
-    case ErrorCode::kContextLength: return "context_length_exceeded";
-    case ErrorCode::kOutOfMemory: return "out_of_memory";
-    case ErrorCode::kIo: return "io";
-    case ErrorCode::kInternal: return "internal";
+    case ErrorCode::kInvalidArgument:
+      return "invalid_argument";
+    case ErrorCode::kInvalidFile:
+      return "invalid_file";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kContextLength:
+      return "context_length_exceeded";
+    case ErrorCode::kOutOfMemory:
+      return "out_of_memory";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kInternal:
+      return "internal";
   }
   return "unknown";
 }

@@ -1,14 +1,15 @@
-// Errors that carry their context. A failure (bad file, bad config, no memory) throws Error; an expected outcome is a
-// return value; a programmer's mistake is TRIPTYCH_CHECK, always on. Messages name the file, field or tensor, what was
-// expected and what was found, e.g. "config.json: text_config.hidden_size: expected an integer >= 1, got -4".
+// Errors that carry their context. A failure (bad file, bad config, no memory) throws Error; an expected
+// outcome is a return value; a programmer's mistake is TRIPTYCH_CHECK, always on. Messages name the file,
+// field or tensor, what was expected and what was found, e.g. "config.json: text_config.hidden_size: expected
+// an integer >= 1, got -4".
 #pragma once
+
+#include <fmt/core.h>
 
 #include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
-
-#include <fmt/core.h>
 
 namespace triptych {
 
@@ -19,8 +20,8 @@ enum class ErrorCode {
   kUnsupported,      // well-formed, but not something this build can do
   kContextLength,    // a prompt does not fit the context
   kOutOfMemory,
-  kIo,               // the operating system refused a read, map or write
-  kInternal,         // a check failed: a fault of this program
+  kIo,        // the operating system refused a read, map or write
+  kInternal,  // a check failed: a fault of this program
 };
 
 /// Short stable name, e.g. "invalid_file".
@@ -49,9 +50,10 @@ namespace detail {
 
 }  // namespace triptych
 
-/// A programmer's mistake: always on, throws Error(kInternal) that names the place. Extra arguments are a fmt message.
-#define TRIPTYCH_CHECK(condition, ...)                                                               \
-  do {                                                                                               \
-    if (!(condition)) [[unlikely]]                                                                   \
+/// A programmer's mistake: always on, throws Error(kInternal) that names the place. Extra arguments are a fmt
+/// message.
+#define TRIPTYCH_CHECK(condition, ...)                                                                 \
+  do {                                                                                                 \
+    if (!(condition)) [[unlikely]]                                                                     \
       ::triptych::detail::check_failed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -27,8 +27,10 @@ Json parse_json(std::string_view text, std::string_view source) {
   for (std::size_t i = 0; i < text.size() && !too_deep; ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
@@ -67,7 +69,8 @@ std::vector<JsonView> JsonView::items() const {
   if (!is_array()) fail_expected("an array");
   std::vector<JsonView> out;
   out.reserve(value_->size());
-  for (std::size_t i = 0; i < value_->size(); ++i) out.emplace_back((*value_)[i], fmt::format("{}[{}]", path_, i));
+  for (std::size_t i = 0; i < value_->size(); ++i)
+    out.emplace_back((*value_)[i], fmt::format("{}[{}]", path_, i));
   return out;
 }
 
@@ -75,7 +78,8 @@ std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
   if (!is_object()) fail_expected("an object");
   std::vector<std::pair<std::string, JsonView>> out;
   out.reserve(value_->size());
-  for (const auto& [key, value] : value_->items()) out.emplace_back(key, JsonView(value, fmt::format("{}.{}", path_, key)));
+  for (const auto& [key, value] : value_->items())
+    out.emplace_back(key, JsonView(value, fmt::format("{}.{}", path_, key)));
   return out;
 }
 
@@ -129,7 +133,8 @@ bool JsonView::get_bool(std::string_view key, bool fallback) const {
   const auto v = find(key);
   return v ? v->as_bool() : fallback;
 }
-std::int64_t JsonView::get_int(std::string_view key, std::int64_t fallback, std::int64_t min, std::int64_t max) const {
+std::int64_t JsonView::get_int(std::string_view key, std::int64_t fallback, std::int64_t min,
+                               std::int64_t max) const {
   const auto v = find(key);
   return v ? v->as_int(min, max) : fallback;
 }

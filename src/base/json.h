@@ -1,5 +1,5 @@
-// JSON with errors that say where. JsonView walks a parsed document and remembers its path, so that a wrong field is
-// reported as "config.json: vision_config.patch_size: expected an integer in [1, 1024], got \"14\"".
+// JSON with errors that say where. JsonView walks a parsed document and remembers its path, so that a wrong
+// field is reported as "config.json: vision_config.patch_size: expected an integer in [1, 1024], got \"14\"".
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace triptych {
 
 using Json = nlohmann::json;
 
-/// Parses a document. `source` (a file name) goes into errors. Depth is limited to 256, so that no later walk overflows.
-/// Throws Error(kInvalidFile) with line and column.
+/// Parses a document. `source` (a file name) goes into errors. Depth is limited to 256, so that no later walk
+/// overflows. Throws Error(kInvalidFile) with line and column.
 Json parse_json(std::string_view text, std::string_view source);
 
 /// A borrowed value and the path that led to it. The document must outlive it.

@@ -1,9 +1,9 @@
 #include "base/log.h"
 
-#include <atomic>
-
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+
+#include <atomic>
 
 namespace triptych {
 namespace {
@@ -12,7 +12,8 @@ std::atomic<LogLevel> g_level{LogLevel::kWarning};
 
 spdlog::logger& logger() {
   static const auto instance = [] {
-    auto made = std::make_shared<spdlog::logger>("triptych", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
+    auto made =
+        std::make_shared<spdlog::logger>("triptych", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
     made->set_pattern("%^%l:%$ %v");
     made->set_level(spdlog::level::trace);
     return made;
@@ -27,11 +28,20 @@ LogLevel log_level() noexcept { return g_level; }
 
 void log_message(LogLevel level, const std::string& message) {
   switch (level) {
-    case LogLevel::kDebug: logger().debug(message); break;
-    case LogLevel::kInfo: logger().info(message); break;
-    case LogLevel::kWarning: logger().warn(message); break;
-    case LogLevel::kError: logger().error(message); break;
-    case LogLevel::kOff: break;
+    case LogLevel::kDebug:
+      logger().debug(message);
+      break;
+    case LogLevel::kInfo:
+      logger().info(message);
+      break;
+    case LogLevel::kWarning:
+      logger().warn(message);
+      break;
+    case LogLevel::kError:
+      logger().error(message);
+      break;
+    case LogLevel::kOff:
+      break;
   }
 }
 

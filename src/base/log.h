@@ -2,10 +2,10 @@
 // The library never prints anywhere else.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <string>
 #include <utility>
-
-#include <fmt/core.h>
 
 namespace triptych {
 

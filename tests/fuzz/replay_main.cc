@@ -1,6 +1,7 @@
-// Drives a fuzz target without libFuzzer: every file of the corpus folders given, then changes of each (cut, flipped bits,
-// odd bytes, doubled and removed pieces). The changes are the same at every run; a run stops after kSeconds. A target fails
-// by crashing, by an exception it should not let out, or by ctest's time limit.
+// Drives a fuzz target without libFuzzer: every file of the corpus folders given, then changes of each (cut,
+// flipped bits, odd bytes, doubled and removed pieces). The changes are the same at every run; a run stops
+// after kSeconds. A target fails by crashing, by an exception it should not let out, or by ctest's time
+// limit.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -28,18 +29,30 @@ Bytes read_file(const std::filesystem::path& path) {
 // One to four random edits.
 Bytes changed(Bytes bytes, std::mt19937& random) {
   static constexpr std::uint8_t kOdd[] = {0x00, 0xFF, 0x7F, 0x80, '"', '{', '[', '%', '\\', 0x0A};
-  const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random()) % std::max<std::size_t>(n, 1); };
+  const auto below = [&](std::size_t n) {
+    return static_cast<std::size_t>(random()) % std::max<std::size_t>(n, 1);
+  };
   for (std::size_t edits = 1 + below(4); edits > 0 && !bytes.empty(); --edits) {
     const std::size_t at = below(bytes.size());
     const auto from = bytes.begin() + static_cast<std::ptrdiff_t>(at);
     const std::size_t length = 1 + below(std::min<std::size_t>(bytes.size() - at, 64));
     const auto to = from + static_cast<std::ptrdiff_t>(length);
     switch (below(6)) {
-      case 0: *from = static_cast<std::uint8_t>(*from ^ (1U << below(8))); break;
-      case 1: *from = kOdd[below(std::size(kOdd))]; break;
-      case 2: std::fill(from, to, kOdd[below(std::size(kOdd))]); break;
-      case 3: bytes.erase(from, to); break;
-      case 4: bytes.resize(at); break;
+      case 0:
+        *from = static_cast<std::uint8_t>(*from ^ (1U << below(8)));
+        break;
+      case 1:
+        *from = kOdd[below(std::size(kOdd))];
+        break;
+      case 2:
+        std::fill(from, to, kOdd[below(std::size(kOdd))]);
+        break;
+      case 3:
+        bytes.erase(from, to);
+        break;
+      case 4:
+        bytes.resize(at);
+        break;
       default: {
         const Bytes piece(from, to);
         bytes.insert(from, piece.begin(), piece.end());
