@@ -163,7 +163,7 @@ TEST_P(HalfTest, InfinityAndNan) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, HalfTest, testing::ValuesIn(kFormats),
-                         [](const testing::TestParamInfo<Format>& info) { return info.param.name; });
+                         [](const testing::TestParamInfo<Format>& test) { return test.param.name; });
 
 // Numbers that anybody can look up.
 TEST(Half, KnownValues) {
