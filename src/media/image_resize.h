@@ -1,6 +1,7 @@
-// Resizing, bit for bit as Pillow's Image.resize on 8-bit RGB (checked against Pillow 13): two passes,
-// horizontal then vertical, antialiased when shrinking, each pass rounded to 8 bits. The recipe is in
-// image_resize.cc.
+// Resizing, bit for bit as Image.resize of Pillow 13 on 8-bit RGB: two passes (horizontal first, as a rule),
+// antialiased when shrinking, each pass rounded to 8 bits. The recipe is in image_resize.cc. Pillow before 13
+// never ran the vertical pass first, which changes the last bit where a picture loses much more height than
+// width.
 #pragma once
 
 #include <string_view>
