@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include <cmath>
+#include <set>
 
 #include "base/error.h"
 
@@ -17,9 +18,7 @@ std::string shorten(const Json& value) {
   return text;
 }
 
-}  // namespace
-
-Json parse_json(std::string_view text, std::string_view source) {
+Json parse(std::string_view text, std::string_view source, const Json::parser_callback_t& callback) {
   bool too_deep = false;
   // A cheap scan first: deep nesting must not reach the recursive parts of any consumer.
   int depth = 0;
@@ -41,12 +40,28 @@ Json parse_json(std::string_view text, std::string_view source) {
   }
   if (too_deep) fail(ErrorCode::kInvalidFile, "{}: JSON nested deeper than {} levels", source, kMaxDepth);
   try {
-    return Json::parse(text.begin(), text.end());
+    return Json::parse(text.begin(), text.end(), callback);
   } catch (const Json::exception& error) {
     std::string what = error.what();
     if (const auto end = what.find("] "); end != std::string::npos) what = what.substr(end + 2);
+    if (what.size() > 300) what = what.substr(0, 300) + "...";  // it quotes the last token, however long
     fail(ErrorCode::kInvalidFile, "{}: not valid JSON: {}", source, what);
   }
+}
+
+}  // namespace
+
+Json parse_json(std::string_view text, std::string_view source) { return parse(text, source, nullptr); }
+
+Json parse_json_unique_keys(std::string_view text, std::string_view source) {
+  std::vector<std::set<std::string>> open_objects;
+  return parse(text, source, [&](int, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::object_start) open_objects.emplace_back();
+    if (event == Json::parse_event_t::object_end) open_objects.pop_back();
+    if (event == Json::parse_event_t::key && !open_objects.back().insert(value.get<std::string>()).second)
+      fail(ErrorCode::kInvalidFile, "{}: the key {} occurs twice in one object", source, shorten(value));
+    return true;
+  });
 }
 
 JsonView JsonView::at(std::string_view key) const {
