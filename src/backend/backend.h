@@ -63,6 +63,9 @@ class Backend {
   virtual std::string describe() const = 0;
   virtual int n_threads() const noexcept = 0;
 
+  /// Memory the operations can use, 64-byte aligned. Default: this processor's. Throws Error(kOutOfMemory).
+  virtual Buffer allocate(std::size_t size_bytes);
+
   // Weights. Throw Error(kUnsupported) for a dtype the backend cannot use, naming the tensor.
   virtual std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) = 0;
   virtual std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) = 0;

@@ -51,6 +51,7 @@ void check_row_indices(const char* op, std::span<const std::int32_t> rows, std::
 
 void ExecObserver::on_linear(const LinearWeight&, const TensorView&) {}
 
+Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 
 TensorView ExecContext::linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue) {

@@ -192,6 +192,7 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
   linear_1_ = projector.linear("linear_1", d, dv * static_cast<std::int64_t>(c.feature_layers.size()),
                                c.projector_bias);
   linear_2_ = projector.linear("linear_2", d, d, c.projector_bias);
+  if (source.tie_word_embeddings) config_.text.tie_word_embeddings = true;
   Binder language = Binder(weights, *source.backend, sizes_, "language").scope("lm");
   language_model_ = LlamaDecoder::bind(c.text, language, "lm_head", "model.language_model");
 

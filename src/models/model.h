@@ -55,8 +55,9 @@ struct ModelInfo {
   bool add_special_tokens = true;      // whether the tokenizer's own BOS is wanted
   std::string media_text_tokenizer;    // folder of a second tokenizer whose ids of the user's text go to
                                        // encode_media (InstructBLIP's Q-Former); empty: none
-  std::string tokenizer_pattern;       // hint for tokenizers without one of their own (tiktoken files)
+  std::string tokenizer_pattern;       // split pattern for tokenizers without one of their own (*.tiktoken)
   std::vector<std::string> tokenizer_specials;  // their special tokens, in id order after the ranks
+  std::vector<std::string> typeable_specials;   // special tokens a user may type, e.g. "<ref>" of Qwen-VL
 };
 
 /// Sizes of one picture or video as decoded; enough for all arithmetic.
@@ -157,6 +158,7 @@ struct ModelSource {
       preprocessor;  // preprocessor_config.json, or image_processor of processor_config.json
   std::optional<JsonView> video_preprocessor;
   std::optional<JsonView> processor;  // processor_config.json
+  bool tie_word_embeddings = false;   // tie the output layer though nothing declares it
   WeightProvider* weights = nullptr;
   Backend* backend = nullptr;
 };

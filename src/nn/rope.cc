@@ -180,7 +180,7 @@ RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions
     std::span<const float> inv = inv_freq_;
     if (config_.scaling == RopeConfig::Scaling::kDynamic) {
       const auto own = cx.arena().make_span<float>(inv_freq_.size());
-      inverse_frequencies(s.n_context, own);
+      inverse_frequencies(std::max(s.n_prompt, s.n_context), own);  // a prompt prefilled in pieces has one base
       inv = own;
     }
     for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)

@@ -1,0 +1,284 @@
+#include "engine/load.h"
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/profile.h"
+#include "nn/weights.h"
+
+namespace triptych {
+namespace {
+
+std::optional<JsonView> view_of(const std::optional<Json>& json, std::string_view name) {
+  if (!json) return std::nullopt;
+  return JsonView(*json, std::string(name));
+}
+
+std::vector<std::int32_t> parse_ids(const JsonView& value) {
+  std::vector<std::int32_t> out;
+  const auto one = [&](const JsonView& v) { out.push_back(static_cast<std::int32_t>(v.as_int(0, 1 << 30))); };
+  if (value.is_array()) {
+    for (const JsonView& item : value.items()) one(item);
+  } else {
+    one(value);
+  }
+  return out;
+}
+
+void add_unique(std::vector<std::int32_t>& to, std::span<const std::int32_t> ids) {
+  for (const std::int32_t id : ids)
+    if (std::find(to.begin(), to.end(), id) == to.end()) to.push_back(id);
+}
+
+}  // namespace
+
+const Tokenizer& LoadedModel::tokenizer() const {
+  TRIPTYCH_CHECK(tokenizer_ != nullptr, "this model has no tokenizer");
+  return *tokenizer_;
+}
+
+const ChatTemplate& LoadedModel::chat_template() const {
+  TRIPTYCH_CHECK(chat_template_.has_value(), "this model has no chat template");
+  return *chat_template_;
+}
+
+std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& directory,
+                                               const LoadOptions& options) {
+  const ProfileZone zone("load");
+  std::unique_ptr<LoadedModel> out(new LoadedModel);
+  CheckpointOptions checkpoint_options;
+  checkpoint_options.links = options.links;
+  // The architecture is looked at first: a wrong directory should say so, not complain about its weights.
+  checkpoint_options.load_weights = false;
+  const auto& registry = ModelRegistry::global();
+  registry.find(Checkpoint::open(directory, checkpoint_options).config_view());
+  checkpoint_options.load_weights = true;
+  out->checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(directory, checkpoint_options));
+  Checkpoint& checkpoint = *out->checkpoint_;
+  const ModelRegistry::Family& family = registry.find(checkpoint.config_view());
+
+  out->preprocessor_ = checkpoint.json_file("preprocessor_config.json");
+  out->video_preprocessor_ = checkpoint.json_file("video_preprocessor_config.json");
+  out->processor_ = checkpoint.json_file("processor_config.json");
+  ModelSource source{
+      .config = checkpoint.config_view(),
+      .preprocessor = view_of(out->preprocessor_, "preprocessor_config.json"),
+      .video_preprocessor = view_of(out->video_preprocessor_, "video_preprocessor_config.json"),
+      .processor = view_of(out->processor_, "processor_config.json")};
+  // Newer tools keep all of it in processor_config.json.
+  if (source.processor && !source.preprocessor)
+    source.preprocessor = source.processor->find("image_processor");
+  if (source.processor && !source.video_preprocessor)
+    source.video_preprocessor = source.processor->find("video_processor");
+  source.tie_word_embeddings = options.tie_word_embeddings;
+
+  out->backend_ =
+      make_cpu_backend({.n_threads = options.n_threads, .pin = options.pin_threads, .isa = std::nullopt});
+  out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
+  out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
+  source.weights = out->weights_.get();
+  source.backend = out->backend_.get();
+  out->model_ = family.load(source);
+  check_all_used(*out->weights_);
+
+  const ModelInfo& info = out->info();
+  TokenizerSource hint;
+  hint.tiktoken_pattern = info.tokenizer_pattern;
+  for (const std::string& content : info.tokenizer_specials)
+    hint.tiktoken_specials.push_back({.content = content, .special = true});
+  out->tokenizer_ = Tokenizer::from_directory(directory, hint);
+  if (!info.media_text_tokenizer.empty())
+    out->media_text_tokenizer_ = Tokenizer::from_directory(directory / info.media_text_tokenizer);
+  out->chat_template_ = ChatTemplate::from_directory(directory);
+  if (!out->chat_template_)
+    out->chat_template_ = ChatTemplate::parse(info.default_chat_template, info.family + " default template");
+  out->load_generation_config();
+  log_info("{}: {} on {}", directory.string(), info.architecture, out->backend_->describe());
+  return out;
+}
+
+std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config, DType weight_dtype,
+                                                              const LoadOptions& options) {
+  std::unique_ptr<LoadedModel> out(new LoadedModel);
+  out->own_config_ = config;
+  ModelSource source{.config = JsonView(out->own_config_, "config.json"),
+                     .preprocessor = std::nullopt,
+                     .video_preprocessor = std::nullopt,
+                     .processor = std::nullopt};
+  out->backend_ =
+      make_cpu_backend({.n_threads = options.n_threads, .pin = options.pin_threads, .isa = std::nullopt});
+  out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
+  out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
+  source.weights = out->weights_.get();
+  source.backend = out->backend_.get();
+  out->model_ = ModelRegistry::global().find(source.config).load(source);
+  return out;
+}
+
+std::int64_t LoadedModel::n_usable_ids() const {
+  const std::int64_t rows = info().vocab_size;
+  return tokenizer_ ? std::min<std::int64_t>(rows, tokenizer_->vocab_size()) : rows;
+}
+
+void LoadedModel::load_generation_config() {
+  add_unique(stop_token_ids_, info().eos_token_ids);
+  const JsonView config = checkpoint_->config_view();
+  for (const std::string_view part : {"", "text_config"}) {
+    const auto c = part.empty() ? std::optional(config) : config.find(part);
+    if (!c || !c->is_object()) continue;
+    if (const auto eos = c->find("eos_token_id")) add_unique(stop_token_ids_, parse_ids(*eos));
+  }
+  const auto file = checkpoint_->json_file("generation_config.json");
+  if (file) {
+    const JsonView g(*file, "generation_config.json");
+    if (const auto eos = g.find("eos_token_id")) add_unique(stop_token_ids_, parse_ids(*eos));
+    SamplingParams& d = generation_defaults_;
+    d.repetition_penalty = static_cast<float>(g.get_double("repetition_penalty", 1.0));
+    if (g.get_bool("do_sample", false)) {
+      d.temperature = static_cast<float>(g.get_double("temperature", 1.0));
+      d.top_k = static_cast<int>(g.get_int("top_k", 50, 0, 1 << 30));
+      d.top_p = static_cast<float>(g.get_double("top_p", 1.0));
+      d.min_p = static_cast<float>(g.get_double("min_p", 0.0));
+      d.typical_p = static_cast<float>(g.get_double("typical_p", 1.0));
+    }
+    d.max_tokens = g.get_int("max_new_tokens", 0, 0, std::int64_t{1} << 40);
+    try {
+      d.validate(info().vocab_size);
+    } catch (const Error& error) {
+      throw Error(ErrorCode::kInvalidFile, fmt::format("generation_config.json: {}", error.what()));
+    }
+  }
+  if (stop_token_ids_.empty())
+    if (const auto eos = tokenizer_->eos_id()) stop_token_ids_.push_back(*eos);
+}
+
+std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>& spans) const {
+  const ProfileZone zone("tokenizer");
+  const ModelInfo& info = this->info();
+  std::string text;
+  std::vector<ByteRange> typed;
+  for (const RenderedSpan& span : spans) {
+    if (span.is_user_text) typed.push_back({text.size(), text.size() + span.text.size()});
+    text += span.text;
+  }
+  std::vector<std::string> never;
+  for (const std::string* placeholder : {&info.image_placeholder, &info.video_placeholder})
+    if (!placeholder->empty()) never.push_back(*placeholder);
+  EncodeOptions options{.add_special_tokens = info.add_special_tokens,
+                        .plain_text = typed,
+                        .never_in_plain_text = never,
+                        .allowed_in_plain_text = info.typeable_specials};
+  // A template that writes the first token itself must not get it twice (transformers' ProcessorMixin does
+  // the same).
+  if (const auto bos = tokenizer_->bos_id()) {
+    const std::string content = tokenizer_->id_to_token(*bos);
+    if (!content.empty() && text.rfind(content, 0) == 0 &&
+        (typed.empty() || typed.front().begin >= content.size()))
+      options.add_special_tokens = false;
+  }
+  if (info.image_placeholder.empty() ||
+      tokenizer_->token_to_id(info.image_placeholder) == info.image_token_id)
+    return tokenizer_->encode(text, options);
+
+  // The vocabulary has no placeholder: pieces between placeholders are tokenized by themselves.
+  std::vector<std::int32_t> out;
+  std::size_t begin = 0;
+  std::size_t from = 0;
+  for (;;) {
+    std::size_t at = text.find(info.image_placeholder, from);
+    const bool in_typed =
+        at != std::string::npos && std::any_of(typed.begin(), typed.end(), [&](const ByteRange& r) {
+          return at < r.end && at + info.image_placeholder.size() > r.begin;
+        });
+    if (in_typed) {
+      from = at + 1;
+      continue;
+    }
+    const std::size_t end = std::min(at, text.size());
+    std::vector<ByteRange> inside;
+    for (const ByteRange& r : typed)
+      if (r.end > begin && r.begin < end)
+        inside.push_back({std::max(r.begin, begin) - begin, std::min(r.end, end) - begin});
+    EncodeOptions piece = options;
+    piece.plain_text = inside;
+    if (begin > 0) piece.add_special_tokens = false;
+    const auto ids = tokenizer_->encode(std::string_view(text).substr(begin, end - begin), piece);
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (at == std::string::npos) return out;
+    out.push_back(info.image_token_id);
+    begin = from = at + info.image_placeholder.size();
+  }
+}
+
+PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
+                                           const std::vector<MediaInput>& media, const MediaOptions& options,
+                                           std::string_view user_text) const {
+  const ModelInfo& info = this->info();
+  if (info.max_images >= 0 && static_cast<std::int64_t>(media.size()) > info.max_images)
+    fail(ErrorCode::kInvalidArgument, "{} takes {} image{} in a prompt, got {}", info.architecture,
+         info.max_images, info.max_images == 1 ? "" : "s", media.size());
+  PreparedRequest out;
+  out.prompt = to_text(spans);
+  out.token_ids = tokenize(spans);
+  std::vector<MediaPlan> plans;
+  for (const MediaInput& input : media) {
+    if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");
+    if (input.is_video && info.video_placeholder.empty())
+      fail(ErrorCode::kUnsupported, "{} does not take videos", info.architecture);
+    plans.push_back(model_->plan_media({.width_px = input.frames.front().width_px,
+                                        .height_px = input.frames.front().height_px,
+                                        .n_frames = static_cast<int>(input.frames.size()),
+                                        .frames_per_s = input.frames_per_s,
+                                        .is_video = input.is_video},
+                                       options));
+  }
+  out.layout = model_->expand_prompt(out.token_ids, plans);
+  const ProfileZone zone("preprocess");
+  for (std::size_t i = 0; i < media.size(); ++i) {
+    MediaItem item;
+    item.plan = plans[i];
+    item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
+    if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
+    out.media.push_back(std::move(item));
+  }
+  return out;
+}
+
+PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
+  std::int64_t n_parts = 0;
+  std::string user_text;
+  for (const ChatMessage& message : request.messages) {
+    if (message.role == "system" && !info().supports_system_prompt)
+      fail(ErrorCode::kInvalidArgument, "{} has no system prompt", info().architecture);
+    for (const ContentPart& part : message.parts) {
+      if (part.kind != ContentPart::Kind::kText) ++n_parts;
+      if (part.kind == ContentPart::Kind::kText && message.role == "user") user_text += part.text;
+    }
+  }
+  if (n_parts != static_cast<std::int64_t>(request.media.size()))
+    fail(ErrorCode::kInvalidArgument, "the messages hold {} images or videos, but {} were given", n_parts,
+         request.media.size());
+  ChatInput input;
+  input.messages = request.messages;
+  input.add_generation_prompt = request.add_generation_prompt && !request.continue_final_message;
+  input.continue_final_message = request.continue_final_message;
+  input.tools = request.tools;
+  input.variables = request.template_variables;
+  const auto special = [&](const char* name, std::optional<std::int32_t> id) {
+    if (id) input.special_tokens[name] = tokenizer_->id_to_token(*id);
+  };
+  special("bos_token", tokenizer_->bos_id());
+  special("eos_token", tokenizer_->eos_id());
+  special("pad_token", tokenizer_->pad_id());
+  special("unk_token", tokenizer_->unk_id());
+  return prepare_spans(chat_template().render(input), request.media, request.media_options, user_text);
+}
+
+PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
+                                            const MediaOptions& options) const {
+  return prepare_spans({{.text = std::string(prompt), .is_user_text = false}}, media, options, prompt);
+}
+
+}  // namespace triptych
