@@ -63,8 +63,8 @@ class Checkpoint {
 
  private:
   void load_weights();
-  void load_sharded(const std::string& index_name, const std::filesystem::path& index_path);
-  std::vector<std::string> other_safetensors() const;
+  void load_sharded(const std::string& index_name, const std::string& index_text);
+  std::optional<std::string> other_safetensors() const;
 
   std::filesystem::path directory_;
   LinkPolicy links_ = LinkPolicy::kAllowHubCache;

@@ -44,6 +44,9 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
 WeightTable read_safetensors(const std::filesystem::path& path);
 /// The same, and the metadata.
 WeightTable read_safetensors(const std::filesystem::path& path, std::map<std::string, std::string>& metadata);
+/// The same for a whole file in memory that lives as long as `owner`. `source` goes into errors and entries.
+WeightTable read_safetensors(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+                             std::string_view source, std::map<std::string, std::string>* metadata = nullptr);
 
 struct TensorSpec {
   std::string name;
@@ -70,6 +73,7 @@ class SafetensorsWriter {
 
  private:
   void write(const void* data, std::size_t size_bytes);
+  void discard() noexcept;
   std::filesystem::path path_;
   std::filesystem::path temporary_;
   std::vector<TensorSpec> tensors_;
@@ -82,6 +86,7 @@ struct NamedTensor {
   TensorView view;
 };
 
+/// All at once; tensors are put in an order that aligns them.
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 

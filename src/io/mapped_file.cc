@@ -1,0 +1,141 @@
+#include "io/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/error.h"
+
+namespace triptych {
+namespace {
+
+class FileDescriptor {
+ public:
+  explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
+  ~FileDescriptor() { close(); }
+  FileDescriptor(const FileDescriptor&) = delete;
+  FileDescriptor& operator=(const FileDescriptor&) = delete;
+  int get() const noexcept { return fd_; }
+  // False when the system reports an error that it had kept back.
+  bool close() noexcept { return fd_ < 0 || ::close(std::exchange(fd_, -1)) == 0; }
+
+ private:
+  int fd_;
+};
+
+[[noreturn]] void fail_io(const char* what, const std::filesystem::path& path, int error) {
+  fail(error == ENOENT || error == ENOTDIR ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: cannot {}: {}",
+       path.string(), what, std::strerror(error));
+}
+
+const char* kind_of(mode_t mode) noexcept {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a FIFO";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+// The file's status after the check that it is a regular file.
+void check_regular(const struct stat& status, const std::filesystem::path& path) {
+  if (!S_ISREG(status.st_mode))
+    fail(ErrorCode::kInvalidFile, "{}: expected a regular file, it is {}", path.string(),
+         kind_of(status.st_mode));
+}
+
+std::filesystem::path temporary_beside(const std::filesystem::path& path) {
+  return path.parent_path() / fmt::format(".{}.{}.partial", path.filename().string(), ::getpid());
+}
+
+}  // namespace
+
+std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path,
+                                                   std::uint64_t max_bytes) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) fail_io("read", path, errno);
+  check_regular(status, path);
+  // The second look is at what was really opened; not blocking in case it was swapped for a FIFO in between.
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  if (file.get() < 0) fail_io("open", path, errno);
+  if (::fstat(file.get(), &status) != 0) fail_io("read", path, errno);
+  check_regular(status, path);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (size > max_bytes || size > std::numeric_limits<std::size_t>::max() / 2)
+    fail(ErrorCode::kInvalidFile, "{}: expected at most {} bytes, it has {}", path.string(), max_bytes, size);
+
+  std::shared_ptr<MappedFile> out(new MappedFile);
+  out->path_ = path;
+  if (size == 0) return out;
+  void* data = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_PRIVATE, file.get(), 0);
+  if (data == MAP_FAILED) fail_io("map", path, errno);
+  out->data_ = static_cast<const std::byte*>(data);
+  out->size_bytes_ = static_cast<std::size_t>(size);
+  return out;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+}
+
+void MappedFile::advise(FileAccess access, std::size_t offset_bytes, std::size_t size_bytes) const noexcept {
+  if (offset_bytes >= size_bytes_) return;
+  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t begin = offset_bytes / page * page;
+  const std::size_t end = offset_bytes + std::min(size_bytes, size_bytes_ - offset_bytes);
+  int advice = MADV_NORMAL;
+  switch (access) {
+    case FileAccess::kNormal:
+      advice = MADV_NORMAL;
+      break;
+    case FileAccess::kSequential:
+      advice = MADV_SEQUENTIAL;
+      break;
+    case FileAccess::kRandom:
+      advice = MADV_RANDOM;
+      break;
+    case FileAccess::kWillNeed:
+      advice = MADV_WILLNEED;
+      break;
+    case FileAccess::kDontNeed:
+      advice = MADV_DONTNEED;
+      break;
+  }
+  ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
+}
+
+std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
+  const auto file = MappedFile::open(path, max_bytes);
+  return std::string(reinterpret_cast<const char*>(file->data()), file->size_bytes());
+}
+
+void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  const std::filesystem::path temporary = temporary_beside(path);
+  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (file.get() < 0) fail_io("create", temporary, errno);
+  int error = 0;
+  while (!bytes.empty() && error == 0) {
+    const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());
+    if (n >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(n));
+    } else if (errno != EINTR) {
+      error = errno;
+    }
+  }
+  if (error == 0 && ::fsync(file.get()) != 0) error = errno;
+  if (!file.close() && error == 0) error = errno;
+  if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return;
+  ::unlink(temporary.c_str());
+  fail(ErrorCode::kIo, "{}: cannot write: {}", path.string(), std::strerror(error));
+}
+
+void write_text_file(const std::filesystem::path& path, std::string_view text) {
+  write_file(path, std::as_bytes(std::span(text)));
+}
+
+}  // namespace triptych
