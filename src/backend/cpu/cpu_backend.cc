@@ -1,0 +1,229 @@
+// The Backend interface over the operations of this folder, and the operations that are a loop over rows.
+#include "backend/cpu/cpu_backend.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <mutex>
+
+#include "backend/cpu/attention.h"
+#include "backend/cpu/linear.h"
+#include "backend/cpu/runtime.h"
+#include "base/error.h"
+
+namespace triptych {
+namespace {
+
+using cpu::CpuKvCache;
+using cpu::CpuLinear;
+using cpu::Runtime;
+
+class CpuEmbedding final : public EmbeddingWeight {
+ public:
+  explicit CpuEmbedding(const WeightEntry& table)
+      : view_(table.view), owner_(table.owner), type_(cpu::element_type_of(table.view.dtype(), table.name)) {
+    if (view_.rank() != 2 || view_.data() == nullptr)
+      fail(ErrorCode::kInvalidFile, "{}: expected a table [V, D], got {}", table.name, to_string(view_.shape()));
+  }
+  std::int64_t n_rows() const noexcept override { return view_.dim(0); }
+  std::int64_t width() const noexcept override { return view_.dim(1); }
+  ElementType type() const noexcept { return type_; }
+  const std::byte* row(std::int64_t i) const noexcept {
+    return view_.data() + i * view_.row_stride() * static_cast<std::ptrdiff_t>(element_bytes(type_));
+  }
+
+ private:
+  TensorView view_;
+  std::shared_ptr<const void> owner_;
+  ElementType type_;
+};
+
+// A view of rank 2 or 3 as rows of its last dimension.
+struct Rows {
+  float* data;
+  std::int64_t n;
+  std::int64_t inner;  // rows per entry of the first dimension
+  std::ptrdiff_t outer_stride;
+  std::ptrdiff_t inner_stride;
+  std::int64_t width;
+
+  explicit Rows(const TensorView& x)
+      : data(x.f32()),
+        n(x.rank() == 3 ? x.dim(0) * x.dim(1) : (x.rank() == 2 ? x.dim(0) : 1)),
+        inner(x.rank() == 3 ? x.dim(1) : 1),
+        outer_stride(x.row_stride()),
+        inner_stride(x.rank() == 3 ? x.stride(1) : 0),
+        width(x.dim(-1)) {
+    TRIPTYCH_CHECK(x.rank() >= 1 && x.rank() <= 3, "expected rank 1 to 3, got {}", x.rank());
+  }
+  float* row(std::int64_t i) const noexcept {
+    return data + i / inner * outer_stride + i % inner * inner_stride;
+  }
+};
+
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(const CpuBackendOptions& options)
+      : runtime_(options.n_threads, options.pin, options.isa.value_or(active_isa())) {
+    if (runtime_.isa > detected_isa())
+      fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(runtime_.isa));
+  }
+
+  std::string describe() const override {
+    return fmt::format("cpu {}, {} thread{}", to_string(runtime_.isa), n_threads(), n_threads() == 1 ? "" : "s");
+  }
+  int n_threads() const noexcept override { return runtime_.n_threads(); }
+
+  std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) override {
+    return std::make_unique<CpuLinear>(spec);
+  }
+  std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) override {
+    return std::make_unique<CpuEmbedding>(table);
+  }
+  std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) override {
+    return std::make_unique<CpuKvCache>(geometry);
+  }
+
+  void linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue,
+              TensorView& y) override {
+    const std::scoped_lock lock(mutex_);
+    if (x.dim(0) == 0) return;
+    const TensorView& residual = epilogue.residual;
+    const bool has_residual = residual.data() != nullptr;
+    cpu::linear(runtime_, {static_cast<const CpuLinear&>(w), x.dim(0), x.cf32(), x.row_stride(),
+                           cpu::function_of(epilogue.activation), has_residual ? residual.cf32() : nullptr,
+                           has_residual ? residual.row_stride() : 0, y.f32(), y.row_stride()});
+  }
+
+  void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) override {
+    const auto& table = static_cast<const CpuEmbedding&>(w);
+    const Rows to(y);
+    over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
+      runtime_.rows.widen(table.type(), to.width, table.row(ids[static_cast<std::size_t>(i)]), to.row(i));
+    });
+  }
+
+  void attention(const AttentionArgs& args, TensorView& y) override {
+    const std::scoped_lock lock(mutex_);
+    cpu::attention(runtime_, args, y);
+  }
+  void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
+                 std::span<const std::int32_t> slots) override {
+    cpu::kv_append(runtime_, static_cast<CpuKvCache&>(cache), layer, k, v, slots);
+  }
+  void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences, float scale,
+                       const TensorView& q, TensorView& y) override {
+    const std::scoped_lock lock(mutex_);
+    cpu::paged_attention(runtime_, static_cast<const CpuKvCache&>(cache), layer, sequences, scale, q, y);
+  }
+
+  void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
+                  TensorView& y) override {
+    const Rows from(x);
+    const Rows to(y);
+    const float* b = bias.data() != nullptr ? bias.cf32() : nullptr;
+    over_rows(from.n, 16 * from.width, [&](std::int64_t i) {
+      runtime_.norm.layer_norm(from.width, from.row(i), weight.cf32(), b, eps, to.row(i));
+    });
+  }
+  void rms_norm(const TensorView& x, const TensorView& weight, float eps, TensorView& y) override {
+    const Rows from(x);
+    const Rows to(y);
+    over_rows(from.n, 12 * from.width, [&](std::int64_t i) {
+      runtime_.norm.rms_norm(from.width, from.row(i), weight.cf32(), eps, to.row(i));
+    });
+  }
+
+  void rope(TensorView& x, const TensorView& cos, const TensorView& sin) override {
+    const Rows rows(x);
+    const std::int64_t half = cos.dim(1);
+    over_rows(rows.n, 8 * rows.width, [&](std::int64_t i) {
+      const std::int64_t t = i / rows.inner;
+      runtime_.pointwise.rotate_half(half, cos.cf32() + t * cos.row_stride(), sin.cf32() + t * sin.row_stride(),
+                                     rows.row(i));
+    });
+  }
+
+  void activation(Activation kind, const TensorView& x, TensorView& y) override {
+    const Rows from(x);
+    const Rows to(y);
+    const kernels::Function function = cpu::function_of(kind);
+    over_rows(from.n, 16 * from.width, [&](std::int64_t i) {
+      runtime_.pointwise.epilogue({function, from.width, from.row(i), nullptr, nullptr, to.row(i)});
+    });
+  }
+  void gated_activation(Activation kind, const TensorView& gate_up, TensorView& y) override {
+    const Rows from(gate_up);
+    const Rows to(y);
+    const kernels::Function function = cpu::function_of(kind);
+    over_rows(to.n, 24 * to.width, [&](std::int64_t i) {
+      runtime_.pointwise.gated(function, to.width, from.row(i), from.row(i) + to.width, to.row(i));
+    });
+  }
+  void add(const TensorView& a, const TensorView& b, TensorView& y) override {
+    const Rows left(a);
+    const Rows right(b);
+    const Rows to(y);
+    over_rows(to.n, 12 * to.width,
+              [&](std::int64_t i) { runtime_.pointwise.add(to.width, left.row(i), right.row(i), to.row(i)); });
+  }
+  void scale_rows(TensorView& x, std::span<const float> factors) override {
+    const Rows rows(x);
+    over_rows(rows.n, 8 * rows.width, [&](std::int64_t i) {
+      const float factor = factors[static_cast<std::size_t>(i / rows.inner)];
+      runtime_.pointwise.scale(rows.width, factor, rows.row(i), rows.row(i));
+    });
+  }
+
+  void gather_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) override {
+    const Rows from(src);
+    const Rows to(dst);
+    over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
+      std::memcpy(to.row(i), from.row(rows[static_cast<std::size_t>(i)]), row_size_bytes(to));
+    });
+  }
+  void scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) override {
+    // In order: when an index appears twice the later row wins.
+    const Rows from(src);
+    const Rows to(dst);
+    for (std::int64_t i = 0; i < from.n; ++i)
+      std::memcpy(to.row(rows[static_cast<std::size_t>(i)]), from.row(i), row_size_bytes(from));
+  }
+  void patchify(const TensorView& picture, int patch_size_px, TensorView& rows) override {
+    const std::int64_t p = patch_size_px;
+    const std::int64_t gw = picture.dim(2) / p;
+    const std::int64_t n_channels = picture.dim(0);
+    const Rows to(rows);
+    over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
+      float* out = to.row(i);
+      for (std::int64_t c = 0; c < n_channels; ++c) {
+        const float* corner = picture.cf32() + c * picture.stride(0) + i / gw * p * picture.stride(1) + i % gw * p;
+        for (std::int64_t line = 0; line < p; ++line, out += p)
+          std::memcpy(out, corner + line * picture.stride(1), static_cast<std::size_t>(p) * sizeof(float));
+      }
+    });
+  }
+
+ private:
+  static std::size_t row_size_bytes(const Rows& rows) {
+    return static_cast<std::size_t>(rows.width) * sizeof(float);
+  }
+
+  template <typename Body>
+  void over_rows(std::int64_t n, std::int64_t cost_bytes, Body body) {
+    runtime_.parallel(n, cost_bytes, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) body(i);
+    });
+  }
+
+  Runtime runtime_;
+  std::mutex mutex_;  // scratch memory is shared by the operations
+};
+
+}  // namespace
+
+std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options) {
+  return std::make_unique<CpuBackend>(options);
+}
+
+}  // namespace triptych

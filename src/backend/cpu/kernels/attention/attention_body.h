@@ -1,0 +1,331 @@
+// The vector implementation of attention.h; a *_avx*.cc file includes the vector header, simd/math.h and
+// gemm_body.h (tile and pack) first.
+//
+// Many rows: the lanes of a vector are query rows, 2 * kLanes of them to a panel. With queries in lanes the maximum
+// and the sum of the softmax go across registers, never across lanes, and the scores, computed as K Q^T, already
+// lie as the second product, V^T P^T, reads them. Keys are packed and values copied once per block for all panels.
+#pragma once
+
+#include <math.h>
+
+#include "backend/cpu/kernels/attention/attention.h"
+#include "backend/cpu/kernels/attention/key_blocks.h"
+
+namespace triptych::kernels {
+namespace {
+
+constexpr int kWidth = 2 * kLanes;
+constexpr int kMaxPanels = kAttentionMaxRows / kWidth;
+
+// Pieces of the scratch memory.
+struct Scratch {
+  float* queries;  // [panels][head_dim][kWidth], scaled
+  float* keys;     // [kKeyBlock / R][head_dim][R], R = kTileRows, the last group narrower
+  float* values;   // [kKeyBlock][value_stride]
+  ptrdiff_t value_stride;
+  float* scores;   // [kKeyBlock][kWidth]
+  float* output;   // [panels][head_dim][kWidth]
+};
+
+inline Scratch carve(float* memory, int head_dim) {
+  Scratch s;
+  const ptrdiff_t d = round_up(head_dim, 16);
+  s.value_stride = d;
+  s.queries = memory;
+  s.output = s.queries + d * kAttentionMaxRows;
+  s.keys = s.output + d * kAttentionMaxRows;
+  s.values = s.keys + d * (kKeyBlock + 16);
+  s.scores = s.values + d * kKeyBlock;
+  return s;
+}
+
+// State of the online softmax of one panel.
+struct PanelState {
+  Vf max[2];
+  Vf sum[2];
+};
+
+TRIPTYCH_INLINE void widen_row(ElementType type, const char* from, int n, float* to) {
+  for (int i = 0; i < n; i += kLanes) {
+    const int count = n - i < kLanes ? n - i : kLanes;
+    Vf v;
+    if (type == ElementType::kF32) {
+      v = vload_as_n<ElementType::kF32>(from, i, count);
+    } else if (type == ElementType::kF16) {
+      v = vload_as_n<ElementType::kF16>(from, i, count);
+    } else {
+      v = vload_as_n<ElementType::kBF16>(from, i, count);
+    }
+    vstore_n(to + i, v, count);
+  }
+}
+
+// Keys [begin, begin + n) as columns, in groups of kTileRows; values as plain rows.
+void load_block(const AttentionBlock& a, const Scratch& s, int begin, int n) {
+  for (int j = 0; j < n; j += kTileRows) {
+    const int rows = n - j < kTileRows ? n - j : kTileRows;
+    const void* row[kTileRows];
+    for (int r = 0; r < rows; ++r) row[r] = key_row(a.kv, begin + j + r);
+    pack({row, rows, a.kv.type, 0, a.head_dim, 1.0F, s.keys + static_cast<ptrdiff_t>(j) * a.head_dim, rows});
+  }
+  for (int j = 0; j < n; ++j)
+    widen_row(a.kv.type, value_row(a.kv, begin + j), a.head_dim, s.values + j * s.value_stride);
+}
+
+// Scores of n keys become weights; the state and the rescaling of the earlier output follow. `visible` counts,
+// for each lane, the keys seen from the block's first on.
+TRIPTYCH_INLINE void softmax_step(float* scores, int n, const float* visible, bool masked, PanelState& state,
+                                  Vf* rescale) {
+  TRIPTYCH_UNROLL
+  for (int h = 0; h < 2; ++h) {
+    float* column = scores + h * kLanes;
+    const Vf limit = vload(visible + h * kLanes);
+    const Vf hidden = vset(-INFINITY);
+    Vf top = state.max[h];
+    for (int j = 0; j < n; ++j) {
+      Vf v = vload(column + j * kWidth);
+      if (masked) {
+        v = vselect(vless(vset(static_cast<float>(j)), limit), v, hidden);
+        vstore(column + j * kWidth, v);
+      }
+      top = vmax(top, v);
+    }
+    // No visible key yet: subtract 0, so that exp(-inf) is 0 and not exp(-inf + inf).
+    const Vf shift = vselect(vequal(top, hidden), vzero(), top);
+    rescale[h] = vexp(vsub(state.max[h], shift));
+    Vf sum0 = vzero();
+    Vf sum1 = vzero();
+    int j = 0;
+    for (; j + 2 <= n; j += 2) {
+      const Vf p0 = vexp(vsub(vload(column + j * kWidth), shift));
+      const Vf p1 = vexp(vsub(vload(column + (j + 1) * kWidth), shift));
+      vstore(column + j * kWidth, p0);
+      vstore(column + (j + 1) * kWidth, p1);
+      sum0 = vadd(sum0, p0);
+      sum1 = vadd(sum1, p1);
+    }
+    if (j < n) {
+      const Vf p = vexp(vsub(vload(column + j * kWidth), shift));
+      vstore(column + j * kWidth, p);
+      sum0 = vadd(sum0, p);
+    }
+    state.sum[h] = vfma(state.sum[h], rescale[h], vadd(sum0, sum1));
+    state.max[h] = top;
+  }
+}
+
+void scale_output(float* output, int head_dim, const Vf* factor) {
+  for (int d = 0; d < head_dim; ++d) {
+    vstore(output + d * kWidth, vmul(vload(output + d * kWidth), factor[0]));
+    vstore(output + d * kWidth + kLanes, vmul(vload(output + d * kWidth + kLanes), factor[1]));
+  }
+}
+
+// One block of n keys for one panel of queries.
+void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int begin, int n, const float* visible,
+                bool masked, PanelState& state) {
+  const ptrdiff_t d = a.head_dim;
+  const float* queries = s.queries + panel * d * kWidth;
+  float* output = s.output + panel * d * kWidth;
+  for (int j = 0; j < n; j += kTileRows) {
+    const int rows = n - j < kTileRows ? n - j : kTileRows;
+    tile({rows, a.head_dim, s.keys + j * d, rows, queries, s.scores + j * kWidth, kWidth, false});
+  }
+  Vf rescale[2];
+  softmax_step(s.scores, n, visible, masked, state, rescale);
+  if (begin > 0) scale_output(output, a.head_dim, rescale);
+  const int n_tiles = (a.head_dim + kTileRows - 1) / kTileRows;
+  for (int t = 0, at = 0; t < n_tiles; ++t) {
+    const int rows = (a.head_dim - at + n_tiles - t - 1) / (n_tiles - t);
+    tile({rows, n, s.values + at, s.value_stride, s.scores, output + at * kWidth, kWidth, begin > 0});
+    at += rows;
+  }
+}
+
+void store_panel(const AttentionBlock& a, const Scratch& s, int panel, const PanelState& state) {
+  Vf factor[2];
+  for (int h = 0; h < 2; ++h) {
+    const auto none = vequal(state.sum[h], vzero());
+    factor[h] = vselect(none, vzero(), vdiv(vset(1.0F), vselect(none, vset(1.0F), state.sum[h])));
+  }
+  float* output = s.output + static_cast<ptrdiff_t>(panel) * a.head_dim * kWidth;
+  scale_output(output, a.head_dim, factor);
+  // Columns to rows, kLanes dimensions at a time.
+  const int first = panel * kWidth;
+  const int n_rows = a.n_rows - first < kWidth ? a.n_rows - first : kWidth;
+  for (int d = 0; d < a.head_dim; d += kLanes) {
+    const int n = a.head_dim - d < kLanes ? a.head_dim - d : kLanes;
+    for (int h = 0; h < 2; ++h) {
+      Vf v[kLanes];
+      for (int i = 0; i < kLanes; ++i) v[i] = i < n ? vload(output + (d + i) * kWidth + h * kLanes) : vzero();
+      vtranspose(v);
+      for (int r = 0; r < kLanes && h * kLanes + r < n_rows; ++r)
+        vstore_n(a.y[first + h * kLanes + r] + d, v[r], n);
+    }
+  }
+}
+
+void many_rows(const AttentionBlock& a, int n_keys) {
+  const Scratch s = carve(a.scratch, a.head_dim);
+  const int n_panels = (a.n_rows + kWidth - 1) / kWidth;
+  PanelState state[kMaxPanels];
+  int most_visible[kMaxPanels];
+  int least_visible[kMaxPanels];
+  for (int p = 0; p < n_panels; ++p) {
+    const int first = p * kWidth;
+    const int rows = a.n_rows - first < kWidth ? a.n_rows - first : kWidth;
+    pack({reinterpret_cast<const void* const*>(a.q + first), rows, ElementType::kF32, 0, a.head_dim, a.scale,
+          s.queries + static_cast<ptrdiff_t>(first) * a.head_dim, kWidth});
+    for (int h = 0; h < 2; ++h) {
+      state[p].max[h] = vset(-INFINITY);
+      state[p].sum[h] = vzero();
+    }
+    most_visible[p] = 0;
+    least_visible[p] = n_keys;
+    for (int r = first; r < first + rows; ++r) {
+      if (a.n_visible[r] > most_visible[p]) most_visible[p] = a.n_visible[r];
+      if (a.n_visible[r] < least_visible[p]) least_visible[p] = a.n_visible[r];
+    }
+  }
+  for (int begin = 0; begin < n_keys; begin += kKeyBlock) {
+    const int n = n_keys - begin < kKeyBlock ? n_keys - begin : kKeyBlock;
+    load_block(a, s, begin, n);
+    for (int p = 0; p < n_panels; ++p) {
+      if (most_visible[p] <= begin) continue;
+      float visible[kWidth];
+      for (int r = 0; r < kWidth; ++r) {
+        const int row = p * kWidth + r;
+        visible[r] = row < a.n_rows ? static_cast<float>(a.n_visible[row] - begin) : 0.0F;
+      }
+      panel_step(a, s, p, begin, n, visible, least_visible[p] < begin + n, state[p]);
+    }
+  }
+  for (int p = 0; p < n_panels; ++p) {
+    if (most_visible[p] > 0) {
+      store_panel(a, s, p, state[p]);
+      continue;
+    }
+    for (int r = p * kWidth; r < a.n_rows && r < (p + 1) * kWidth; ++r)
+      for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = 0.0F;
+  }
+}
+
+template <ElementType T>
+TRIPTYCH_INLINE float dot_row(const float* q, const char* key, int n) {
+  Vf acc0 = vzero();
+  Vf acc1 = vzero();
+  int i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    acc0 = vfma(vload(q + i), vload_as<T>(key, i), acc0);
+    acc1 = vfma(vload(q + i + kLanes), vload_as<T>(key, i + kLanes), acc1);
+  }
+  for (; i < n; i += kLanes) {
+    const int count = n - i < kLanes ? n - i : kLanes;
+    acc0 = vfma(vload_n(q + i, count), vload_as_n<T>(key, i, count), acc0);
+  }
+  return vsum(vadd(acc0, acc1));
+}
+
+// output[0 .. n) of each row += its weights times the values, V vectors of columns at a time.
+template <ElementType T, int V>
+TRIPTYCH_INLINE void add_values(const AttentionBlock& a, int begin, int n, const float* weights, int column,
+                                int last_lanes, float* output, ptrdiff_t stride) {
+  constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
+  for (int r = 0; r < a.n_rows; ++r) {
+    Vf acc[V];
+    float* out = output + r * stride + column;
+    TRIPTYCH_UNROLL
+    for (int v = 0; v < V; ++v) acc[v] = vload(out + v * kLanes);
+    for (int j = 0; j < n; ++j) {
+      const Vf w = vset(weights[r * kKeyBlock + j]);
+      const char* value = value_row(a.kv, begin + j) + column * kBytes;
+      TRIPTYCH_UNROLL
+      for (int v = 0; v < V - 1; ++v) acc[v] = vfma(w, vload_as<T>(value, v * kLanes), acc[v]);
+      const Vf last = last_lanes == kLanes ? vload_as<T>(value, (V - 1) * kLanes)
+                                           : vload_as_n<T>(value, (V - 1) * kLanes, last_lanes);
+      acc[V - 1] = vfma(w, last, acc[V - 1]);
+    }
+    TRIPTYCH_UNROLL
+    for (int v = 0; v < V; ++v) vstore(out + v * kLanes, acc[v]);
+  }
+}
+
+template <ElementType T>
+void few_rows(const AttentionBlock& a, int n_keys) {
+  const ptrdiff_t stride = round_up(a.head_dim, 16);
+  float* queries = a.scratch;
+  float* output = queries + stride * kAttentionFewRows;
+  float* weights = output + stride * kAttentionFewRows;  // [kAttentionFewRows][kKeyBlock]
+  float top[kAttentionFewRows];
+  float sum[kAttentionFewRows];
+  for (int r = 0; r < a.n_rows; ++r) {
+    top[r] = -INFINITY;
+    sum[r] = 0.0F;
+    for (int d = 0; d < a.head_dim; ++d) queries[r * stride + d] = a.scale * a.q[r][d];
+    for (ptrdiff_t d = 0; d < stride; ++d) output[r * stride + d] = 0.0F;
+  }
+  for (int begin = 0; begin < n_keys; begin += kKeyBlock) {
+    const int n = n_keys - begin < kKeyBlock ? n_keys - begin : kKeyBlock;
+    for (int j = 0; j < n; ++j) {
+      const char* key = key_row(a.kv, begin + j);
+      for (int r = 0; r < a.n_rows; ++r)
+        weights[r * kKeyBlock + j] =
+            begin + j < a.n_visible[r] ? dot_row<T>(queries + r * stride, key, a.head_dim) : -INFINITY;
+    }
+    for (int r = 0; r < a.n_rows; ++r) {
+      float* w = weights + r * kKeyBlock;
+      Vf high = vset(top[r]);
+      for (int j = 0; j < n; j += kLanes) {
+        const int count = n - j < kLanes ? n - j : kLanes;
+        for (int i = count; i < kLanes; ++i) w[j + i] = -INFINITY;  // kKeyBlock is a multiple of kLanes
+        high = vmax(high, vload(w + j));
+      }
+      const float block_top = vmax_lane(high);
+      const float shift = block_top == -INFINITY ? 0.0F : block_top;
+      Vf total = vzero();
+      for (int j = 0; j < n; j += kLanes) {
+        const Vf p = vexp(vsub(vload(w + j), vset(shift)));
+        vstore(w + j, p);
+        total = vadd(total, p);
+      }
+      float change[kLanes];
+      vstore(change, vexp(vset(top[r] - shift)));
+      sum[r] = sum[r] * change[0] + vsum(total);
+      top[r] = block_top;
+      if (begin > 0 && change[0] != 1.0F) {
+        const Vf c = vset(change[0]);
+        for (ptrdiff_t d = 0; d < stride; d += kLanes)
+          vstore(output + r * stride + d, vmul(c, vload(output + r * stride + d)));
+      }
+    }
+    int column = 0;
+    for (; column + 4 * kLanes <= a.head_dim; column += 4 * kLanes)
+      add_values<T, 4>(a, begin, n, weights, column, kLanes, output, stride);
+    for (; column < a.head_dim; column += kLanes) {
+      const int lanes = a.head_dim - column < kLanes ? a.head_dim - column : kLanes;
+      add_values<T, 1>(a, begin, n, weights, column, lanes, output, stride);
+    }
+  }
+  for (int r = 0; r < a.n_rows; ++r) {
+    const float factor = sum[r] == 0.0F ? 0.0F : 1.0F / sum[r];
+    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * output[r * stride + d];
+  }
+}
+
+void attention(const AttentionBlock& a) {
+  int n_keys = 0;
+  for (int r = 0; r < a.n_rows; ++r)
+    if (a.n_visible[r] > n_keys) n_keys = a.n_visible[r];
+  if (a.n_rows > kAttentionFewRows) return many_rows(a, n_keys);
+  switch (a.kv.type) {
+    case ElementType::kF32:
+      return few_rows<ElementType::kF32>(a, n_keys);
+    case ElementType::kF16:
+      return few_rows<ElementType::kF16>(a, n_keys);
+    case ElementType::kBF16:
+      return few_rows<ElementType::kBF16>(a, n_keys);
+  }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

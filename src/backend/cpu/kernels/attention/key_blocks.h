@@ -1,0 +1,26 @@
+// Where a key or value row lies, and the scratch sizes shared by the implementations of attention.h. Plain C++:
+// included by files for one instruction set.
+#pragma once
+
+#include "backend/cpu/kernels/attention/attention.h"
+
+namespace triptych::kernels {
+namespace {
+
+constexpr int kKeyBlock = 112;  // keys taken at once: a multiple of the tile heights 14 and (rounded up) 6
+constexpr int kPanelFloats = 32;  // widest panel of query rows
+
+inline const char* key_row(const KeyValueRows& kv, ptrdiff_t j) {
+  if (kv.pages == nullptr) return kv.k + j * kv.k_stride;
+  return kv.k + kv.pages[j / kv.page_tokens] * kv.page_stride + (j % kv.page_tokens) * kv.k_stride;
+}
+
+inline const char* value_row(const KeyValueRows& kv, ptrdiff_t j) {
+  if (kv.pages == nullptr) return kv.v + j * kv.v_stride;
+  return kv.v + kv.pages[j / kv.page_tokens] * kv.page_stride + (j % kv.page_tokens) * kv.v_stride;
+}
+
+inline ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+}  // namespace triptych::kernels

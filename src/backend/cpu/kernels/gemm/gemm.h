@@ -1,0 +1,53 @@
+// Matrix product in panels: C [M, N] = A [M, K] * W [N, K]^T. The caller cuts K into blocks and M, N into
+// tiles (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008);
+// these kernels pack one block and multiply one tile. Everything here runs on the calling thread.
+//
+// Each element of a tile is one chain over k, from the first to the last, of c = fma(a, w, c) (scalar: multiply,
+// then add). So its bits depend neither on the tile's size nor on its place in the matrix.
+#pragma once
+
+#include <stddef.h>
+
+#include "backend/cpu/kernels/element_type.h"
+
+namespace triptych::kernels {
+
+/// A rectangle of rows to be packed: n_rows rows, k elements of each from element k_begin on.
+struct PackArgs {
+  const void* const* rows;  // n_rows pointers, any alignment
+  int n_rows;
+  ElementType type;
+  ptrdiff_t k_begin;
+  int k;
+  float scale;     // factor for every element
+  float* out;      // [k][out_stride]: out[i * out_stride + r] = scale * rows[r][k_begin + i]
+  int out_stride;  // >= n_rows; columns from n_rows to out_stride become zero
+};
+
+struct TileArgs {
+  int n_rows;         // 1 .. max_rows
+  int k;              // >= 1
+  const float* a;     // [k][lda]: row r of the tile is a[i * lda + r]
+  ptrdiff_t lda;
+  const float* b;     // [k][panel_width]
+  float* c;           // [n_rows][ldc], panel_width columns
+  ptrdiff_t ldc;
+  bool accumulate;    // c += a b, each product chain starting at zero and added once; else c = a b
+};
+
+struct GemmKernels {
+  const char* name;
+  int max_rows;     // of a tile
+  int panel_width;  // columns of a tile
+  void (*pack)(const PackArgs& args);
+  void (*tile)(const TileArgs& args);
+};
+
+/// The best implementation for an instruction set that the machine has.
+const GemmKernels& gemm_kernels(Isa isa);
+
+extern const GemmKernels kGemmScalar;
+extern const GemmKernels kGemmAvx2;
+extern const GemmKernels kGemmAvx512;
+
+}  // namespace triptych::kernels

@@ -1,0 +1,99 @@
+#include "backend/cpu/kernels/gemm/gemm.h"
+
+#include <algorithm>
+
+#include "backend/cpu/kernels/test_util.h"
+
+namespace triptych::kernels {
+namespace {
+
+TEST(Gemm, PackMovesEveryElementOnce) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmKernels& gemm = gemm_kernels(isa);
+    for (const ElementType type : kElementTypes) {
+      for (const int k : {1, 7, 15, 16, 17, 67}) {
+        for (const int width : {1, gemm.max_rows, gemm.panel_width}) {
+          for (const int n_rows : {1, std::max(1, width - 1), width}) {
+            const int k_begin = 3;
+            const std::ptrdiff_t stride = k + k_begin + 5;
+            StoredArray w(type, random_floats(static_cast<std::size_t>(n_rows * stride), 1), 1);
+            std::vector<const void*> rows;
+            for (int r = 0; r < n_rows; ++r)
+              rows.push_back(w.data() + r * stride * static_cast<std::ptrdiff_t>(element_bytes(type)));
+            const std::size_t size = static_cast<std::size_t>(k * width);
+            std::vector<float> out(size + 1, -77.0F);
+            gemm.pack({rows.data(), n_rows, type, k_begin, k, 0.5F, out.data(), width});
+            for (int i = 0; i < k; ++i)
+              for (int r = 0; r < width; ++r)
+                ASSERT_EQ(out[static_cast<std::size_t>(i * width + r)],
+                          r < n_rows ? 0.5F * w.as_float()[static_cast<std::size_t>(r * stride + k_begin + i)] : 0.0F)
+                    << gemm.name << " k=" << k << " width=" << width << " rows=" << n_rows << " i=" << i << " r=" << r;
+            ASSERT_EQ(out[size], -77.0F) << "wrote behind the end";
+          }
+        }
+      }
+    }
+  }
+}
+
+// Each product chain over k: error at most k * eps * sum |a b| (Higham, Accuracy and Stability, section 3.1).
+TEST(Gemm, TileMatchesDoubles) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmKernels& gemm = gemm_kernels(isa);
+    const int width = gemm.panel_width;
+    for (int rows = 1; rows <= gemm.max_rows; ++rows) {
+      for (const int k : {1, 2, 3, 64, 259}) {
+        for (const bool accumulate : {false, true}) {
+          const std::ptrdiff_t lda = rows + (k % 2);
+          const std::ptrdiff_t ldc = width + 3;
+          const std::vector<float> a = random_floats(static_cast<std::size_t>(k * lda), 2);
+          std::vector<float> b = random_floats(static_cast<std::size_t>(k * width + 1), 3);
+          std::vector<float> c = random_floats(static_cast<std::size_t>(rows * ldc), 4);
+          const std::vector<float> before = c;
+          gemm.tile({rows, k, a.data(), lda, b.data() + 1, c.data(), ldc, accumulate});
+          for (int r = 0; r < rows; ++r) {
+            for (int n = 0; n < ldc; ++n) {
+              const std::size_t at = static_cast<std::size_t>(r * ldc + n);
+              if (n >= width) {
+                ASSERT_EQ(c[at], before[at]);
+                continue;
+              }
+              double sum = 0;
+              double magnitude = 0;
+              for (int i = 0; i < k; ++i) {
+                const double p = static_cast<double>(a[static_cast<std::size_t>(i * lda + r)]) *
+                                 static_cast<double>(b[static_cast<std::size_t>(i * width + n + 1)]);
+                sum += p;
+                magnitude += std::fabs(p);
+              }
+              if (accumulate) sum += static_cast<double>(before[at]);
+              if (accumulate) magnitude += std::fabs(static_cast<double>(before[at]));
+              ASSERT_NEAR(static_cast<double>(c[at]), sum, (k + 1) * 0x1p-24 * magnitude)
+                  << gemm.name << " rows=" << rows << " k=" << k << " r=" << r << " n=" << n;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Gemm, BitsDoNotDependOnTheTilesHeight) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmKernels& gemm = gemm_kernels(isa);
+    const int k = 100;
+    const std::vector<float> a = random_floats(static_cast<std::size_t>(k * gemm.max_rows), 5);
+    const std::vector<float> b = random_floats(static_cast<std::size_t>(k * gemm.panel_width), 6);
+    std::vector<float> whole(static_cast<std::size_t>(gemm.max_rows * gemm.panel_width));
+    gemm.tile({gemm.max_rows, k, a.data(), gemm.max_rows, b.data(), whole.data(), gemm.panel_width, false});
+    for (int r = 0; r < gemm.max_rows; ++r) {
+      std::vector<float> one(static_cast<std::size_t>(gemm.panel_width));
+      gemm.tile({1, k, a.data() + r, gemm.max_rows, b.data(), one.data(), gemm.panel_width, false});
+      for (int n = 0; n < gemm.panel_width; ++n)
+        ASSERT_EQ(one[static_cast<std::size_t>(n)], whole[static_cast<std::size_t>(r * gemm.panel_width + n)]);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

@@ -1,0 +1,83 @@
+#include "backend/cpu/kernels/gemv/gemv.h"
+
+#include "backend/cpu/kernels/test_util.h"
+
+namespace triptych::kernels {
+namespace {
+
+struct Problem {
+  ElementType type;
+  int n_rows;
+  int k;
+  int n_vectors;
+  std::size_t offset_bytes;
+};
+
+// Lanes shorten each chain of additions to k / 8 + 4 at most; the bound of a plain chain is safe.
+void check(const GemvKernels& gemv, const Problem& p) {
+  const std::ptrdiff_t w_stride = p.k + 3;
+  const std::ptrdiff_t x_stride = p.k + 1;
+  const std::ptrdiff_t y_stride = p.n_rows + 2;
+  StoredArray w(p.type, random_floats(static_cast<std::size_t>(p.n_rows * w_stride), 1), p.offset_bytes);
+  const std::vector<float> x = random_floats(static_cast<std::size_t>(p.n_vectors * x_stride), 2);
+  std::vector<float> y(static_cast<std::size_t>(p.n_vectors * y_stride), -77.0F);
+  gemv.gemv({w.data(), w_stride, p.type, p.n_rows, p.k, x.data(), x_stride, p.n_vectors, y.data(), y_stride});
+  for (int m = 0; m < p.n_vectors; ++m) {
+    for (int n = 0; n < y_stride; ++n) {
+      const float got = y[static_cast<std::size_t>(m * y_stride + n)];
+      if (n >= p.n_rows) {
+        ASSERT_EQ(got, -77.0F) << "wrote behind the end";
+        continue;
+      }
+      double sum = 0;
+      double magnitude = 0;
+      for (int i = 0; i < p.k; ++i) {
+        const double product = static_cast<double>(w.as_float()[static_cast<std::size_t>(n * w_stride + i)]) *
+                               static_cast<double>(x[static_cast<std::size_t>(m * x_stride + i)]);
+        sum += product;
+        magnitude += std::fabs(product);
+      }
+      ASSERT_NEAR(static_cast<double>(got), sum, p.k * 0x1p-24 * magnitude)
+          << gemv.name << " type " << static_cast<int>(p.type) << " rows=" << p.n_rows << " k=" << p.k
+          << " vectors=" << p.n_vectors << " m=" << m << " n=" << n;
+    }
+  }
+}
+
+TEST(Gemv, MatchesDoublesAtEverySize) {
+  for (const Isa isa : isas_to_test()) {
+    const GemvKernels& gemv = gemv_kernels(isa);
+    for (const ElementType type : kElementTypes) {
+      for (const int k : {1, 15, 16, 17, 31, 32, 33, 67, 515})
+        for (const int n_rows : {1, 2, 5, 8, 9, 35}) check(gemv, {type, n_rows, k, 1, 0});
+      for (int n_vectors = 1; n_vectors <= kGemvMaxVectors; ++n_vectors) {
+        check(gemv, {type, 13, 100, n_vectors, 0});
+        check(gemv, {type, 13, 100, n_vectors, 1});
+      }
+    }
+  }
+}
+
+TEST(Gemv, BitsDoNotDependOnTheOtherVectorsOrRows) {
+  for (const Isa isa : isas_to_test()) {
+    const GemvKernels& gemv = gemv_kernels(isa);
+    const int k = 203;
+    const int n_rows = 17;
+    StoredArray w(ElementType::kF16, random_floats(static_cast<std::size_t>(n_rows * k), 1));
+    const std::vector<float> x = random_floats(static_cast<std::size_t>(kGemvMaxVectors * k), 2);
+    std::vector<float> single(static_cast<std::size_t>(n_rows));
+    for (int m = 1; m <= kGemvMaxVectors; ++m) {
+      std::vector<float> together(static_cast<std::size_t>(n_rows * m));
+      gemv.gemv({w.data(), k, ElementType::kF16, n_rows, k, x.data(), k, m, together.data(), n_rows});
+      for (int i = 0; i < m; ++i) {
+        for (int n = 0; n < n_rows; ++n) {
+          gemv.gemv({w.data() + 2 * n * k, k, ElementType::kF16, 1, k, x.data() + i * k, k, 1, single.data(), 1});
+          ASSERT_EQ(single[0], together[static_cast<std::size_t>(i * n_rows + n)]) << gemv.name << " " << m;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

@@ -1,0 +1,47 @@
+// Element by element: activations, sums, rotary embedding. Operands are float32; `y` may be an operand.
+//
+// NaN gives NaN. Infinities follow the formulas (silu(-inf) is NaN, gelu(+inf) is +inf). exp underflows to zero
+// through the subnormal numbers and overflows to infinity.
+#pragma once
+
+#include <stddef.h>
+
+#include "backend/cpu/kernels/element_type.h"
+
+namespace triptych {
+enum class Activation;  // backend/op_args.h
+}
+
+namespace triptych::kernels {
+
+/// The same functions in the same order as Activation, which has no place in files for one instruction set.
+enum class Function : int { kNone, kGelu, kGeluTanh, kQuickGelu, kSilu, kRelu, kRelu2, kExp };
+
+/// y = f(x + bias) + residual; bias and residual may be null.
+struct EpilogueArgs {
+  Function function;
+  ptrdiff_t n;
+  const float* x;
+  const float* bias;
+  const float* residual;
+  float* y;
+};
+
+struct PointwiseKernels {
+  const char* name;
+  void (*epilogue)(const EpilogueArgs& args);
+  /// y = f(gate) * up.
+  void (*gated)(Function function, ptrdiff_t n, const float* gate, const float* up, float* y);
+  void (*add)(ptrdiff_t n, const float* a, const float* b, float* y);
+  void (*scale)(ptrdiff_t n, float factor, const float* x, float* y);
+  /// Pairs (x[i], x[i + half]) turned by the angle whose cosine and sine are given, i < half.
+  void (*rotate_half)(ptrdiff_t half, const float* cos, const float* sin, float* x);
+};
+
+const PointwiseKernels& pointwise_kernels(Isa isa);
+
+extern const PointwiseKernels kPointwiseScalar;
+extern const PointwiseKernels kPointwiseAvx2;
+extern const PointwiseKernels kPointwiseAvx512;
+
+}  // namespace triptych::kernels

@@ -1,0 +1,136 @@
+// The vector implementation of pointwise.h; a *_avx*.cc file includes the vector header and simd/math.h first.
+#pragma once
+
+#include "backend/cpu/kernels/pointwise/pointwise.h"
+
+namespace triptych::kernels {
+namespace {
+
+template <Function F>
+TRIPTYCH_INLINE Vf apply(Vf x) {
+  if constexpr (F == Function::kGelu) {
+    return vmul(x, vnormal_cdf(x));
+  } else if constexpr (F == Function::kGeluTanh) {
+    // (1 + tanh u) / 2 = logistic(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3) = x (c0 + c1 x^2), twice.
+    const Vf inner = vfma(vmul(x, x), vset(0.0713548163F), vset(1.59576912F));
+    const Vf u = vmul(x, inner);
+    return vmul(x, vlogistic(u, vfma(x, inner, vsub(vzero(), u))));
+  } else if constexpr (F == Function::kQuickGelu) {
+    const Vf u = vmul(x, vset(1.702F));
+    return vmul(x, vlogistic(u, vfma(x, vset(1.702F), vsub(vzero(), u))));
+  } else if constexpr (F == Function::kSilu) {
+    return vmul(x, vlogistic(x, vzero()));
+  } else if constexpr (F == Function::kRelu) {
+    return vmax(vzero(), x);
+  } else if constexpr (F == Function::kRelu2) {
+    const Vf r = vmax(vzero(), x);
+    return vmul(r, r);
+  } else if constexpr (F == Function::kExp) {
+    return vexp(x);
+  } else {
+    return x;
+  }
+}
+
+template <Function F>
+void epilogue_of(const EpilogueArgs& e) {
+  for (ptrdiff_t i = 0; i < e.n; i += kLanes) {
+    const int n = e.n - i < kLanes ? static_cast<int>(e.n - i) : kLanes;
+    const bool whole = n == kLanes;
+    Vf v = whole ? vload(e.x + i) : vload_n(e.x + i, n);
+    if (e.bias != nullptr) v = vadd(v, whole ? vload(e.bias + i) : vload_n(e.bias + i, n));
+    v = apply<F>(v);
+    if (e.residual != nullptr) v = vadd(v, whole ? vload(e.residual + i) : vload_n(e.residual + i, n));
+    if (whole) {
+      vstore(e.y + i, v);
+    } else {
+      vstore_n(e.y + i, v, n);
+    }
+  }
+}
+
+template <Function F>
+void gated_of(ptrdiff_t n, const float* gate, const float* up, float* y) {
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore(y + i, vmul(apply<F>(vload(gate + i)), vload(up + i)));
+  if (i < n) {
+    const int left = static_cast<int>(n - i);
+    vstore_n(y + i, vmul(apply<F>(vload_n(gate + i, left)), vload_n(up + i, left)), left);
+  }
+}
+
+void epilogue(const EpilogueArgs& e) {
+  switch (e.function) {
+    case Function::kNone:
+      return epilogue_of<Function::kNone>(e);
+    case Function::kGelu:
+      return epilogue_of<Function::kGelu>(e);
+    case Function::kGeluTanh:
+      return epilogue_of<Function::kGeluTanh>(e);
+    case Function::kQuickGelu:
+      return epilogue_of<Function::kQuickGelu>(e);
+    case Function::kSilu:
+      return epilogue_of<Function::kSilu>(e);
+    case Function::kRelu:
+      return epilogue_of<Function::kRelu>(e);
+    case Function::kRelu2:
+      return epilogue_of<Function::kRelu2>(e);
+    case Function::kExp:
+      return epilogue_of<Function::kExp>(e);
+  }
+}
+
+void gated(Function function, ptrdiff_t n, const float* gate, const float* up, float* y) {
+  switch (function) {
+    case Function::kNone:
+      return gated_of<Function::kNone>(n, gate, up, y);
+    case Function::kGelu:
+      return gated_of<Function::kGelu>(n, gate, up, y);
+    case Function::kGeluTanh:
+      return gated_of<Function::kGeluTanh>(n, gate, up, y);
+    case Function::kQuickGelu:
+      return gated_of<Function::kQuickGelu>(n, gate, up, y);
+    case Function::kSilu:
+      return gated_of<Function::kSilu>(n, gate, up, y);
+    case Function::kRelu:
+      return gated_of<Function::kRelu>(n, gate, up, y);
+    case Function::kRelu2:
+      return gated_of<Function::kRelu2>(n, gate, up, y);
+    case Function::kExp:
+      return gated_of<Function::kExp>(n, gate, up, y);
+  }
+}
+
+void add(ptrdiff_t n, const float* a, const float* b, float* y) {
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore(y + i, vadd(vload(a + i), vload(b + i)));
+  if (i < n) {
+    const int left = static_cast<int>(n - i);
+    vstore_n(y + i, vadd(vload_n(a + i, left), vload_n(b + i, left)), left);
+  }
+}
+
+void scale(ptrdiff_t n, float factor, const float* x, float* y) {
+  const Vf f = vset(factor);
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore(y + i, vmul(f, vload(x + i)));
+  if (i < n) {
+    const int left = static_cast<int>(n - i);
+    vstore_n(y + i, vmul(f, vload_n(x + i, left)), left);
+  }
+}
+
+void rotate_half(ptrdiff_t half, const float* cos, const float* sin, float* x) {
+  for (ptrdiff_t i = 0; i < half; i += kLanes) {
+    const int n = half - i < kLanes ? static_cast<int>(half - i) : kLanes;
+    const Vf c = vload_n(cos + i, n);
+    const Vf s = vload_n(sin + i, n);
+    const Vf a = vload_n(x + i, n);
+    const Vf b = vload_n(x + half + i, n);
+    vstore_n(x + i, vfnma(b, s, vmul(a, c)), n);
+    vstore_n(x + half + i, vfma(a, s, vmul(b, c)), n);
+  }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

@@ -1,0 +1,174 @@
+#include "backend/cpu/kernels/pointwise/pointwise.h"
+
+#include <bit>
+#include <cstdio>
+
+#include "backend/cpu/kernels/test_util.h"
+
+namespace triptych::kernels {
+namespace {
+
+constexpr Function kFunctions[] = {Function::kNone,  Function::kGelu, Function::kGeluTanh, Function::kQuickGelu,
+                                   Function::kSilu,  Function::kRelu, Function::kRelu2,    Function::kExp};
+
+double exact(Function function, float value) {
+  const long double x = static_cast<long double>(value);
+  const auto logistic = [](long double u) { return 1.0L / (1.0L + std::exp(-u)); };
+  switch (function) {
+    case Function::kNone:
+      return static_cast<double>(x);
+    case Function::kGelu:
+      return static_cast<double>(x * 0.5L * std::erfc(-x * 0.70710678118654752440L));
+    case Function::kGeluTanh:
+      return static_cast<double>(x * logistic(2 * 0.79788456080286535588L * (x + 0.044715L * x * x * x)));
+    case Function::kQuickGelu:
+      return static_cast<double>(x * logistic(static_cast<long double>(1.702F) * x));
+    case Function::kSilu:
+      return static_cast<double>(x * logistic(x));
+    case Function::kRelu:
+      return value < 0 ? 0 : static_cast<double>(x);
+    case Function::kRelu2:
+      return value < 0 ? 0 : static_cast<double>(x * x);
+    case Function::kExp:
+      return static_cast<double>(std::exp(x));
+  }
+  return 0;
+}
+
+// Largest error over a sweep of float bit patterns (every 1009th of one sign) whose result is a normal number.
+struct Worst {
+  double ulp = 0;
+  float at = 0;
+};
+Worst sweep(const PointwiseKernels& kernels, Function function, bool negative, float smallest, float largest) {
+  const std::uint32_t end = std::bit_cast<std::uint32_t>(largest);
+  std::vector<float> x;
+  for (std::uint32_t bits = std::bit_cast<std::uint32_t>(smallest); bits <= end; bits += 1009)
+    x.push_back(std::bit_cast<float>(bits | (negative ? 0x80000000U : 0U)));
+  std::vector<float> y(x.size());
+  kernels.epilogue({function, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data()});
+  Worst worst;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double expected = exact(function, x[i]);
+    if (std::fabs(expected) < 0x1p-126 || std::fabs(expected) > 0x1.fffffep127) continue;
+    const double error = ulp_error(y[i], expected);
+    if (!(error <= worst.ulp)) worst = {error, x[i]};
+  }
+  return worst;
+}
+
+struct Bound {
+  Function function;
+  const char* name;
+  double max_ulp;           // for x >= -limit
+  double max_ulp_negative;  // for every x
+  float limit;
+};
+
+// The statement of accuracy: largest error in units in the last place against the formula in long double.
+TEST(Pointwise, ErrorsOverADenseSweep) {
+  const Bound bounds[] = {
+      {Function::kExp, "exp", 1.1, 1.1, 87.3F},
+      {Function::kGelu, "gelu", 3.0, 6.0, 5.0F},
+      {Function::kGeluTanh, "gelu_tanh", 4.0, 12.0, 3.0F},
+      {Function::kQuickGelu, "quick_gelu", 3.0, 3.0, 40.0F},
+      {Function::kSilu, "silu", 3.0, 3.0, 40.0F},
+  };
+  for (const Isa isa : isas_to_test()) {
+    const PointwiseKernels& kernels = pointwise_kernels(isa);
+    for (const Bound& b : bounds) {
+      const Worst positive = sweep(kernels, b.function, false, 1e-30F, 88.7F);
+      const Worst near = sweep(kernels, b.function, true, 1e-30F, b.limit);
+      const Worst far = sweep(kernels, b.function, true, 1e-30F, 104.0F);
+      std::printf("%-8s %-10s max ulp: x >= 0 %.2f (at %g), x >= -%g %.2f (at %g), all %.2f (at %g)\n", kernels.name,
+                  b.name, positive.ulp, static_cast<double>(positive.at), static_cast<double>(b.limit), near.ulp,
+                  static_cast<double>(near.at), far.ulp, static_cast<double>(far.at));
+      EXPECT_LE(positive.ulp, b.max_ulp) << kernels.name << " " << b.name;
+      EXPECT_LE(near.ulp, b.max_ulp) << kernels.name << " " << b.name;
+      EXPECT_LE(far.ulp, b.max_ulp_negative) << kernels.name << " " << b.name;
+    }
+  }
+}
+
+TEST(Pointwise, ExpAtTheEdges) {
+  const std::vector<float> x = {0.0F, -0.0F,  88.72283F, 88.72284F, 89.5F, 1e30F, INFINITY, -87.4F, -90.0F,
+                                -103.9F, -104.0F, -110.0F,  -1e30F,    -INFINITY, NAN, 1e-40F};
+  for (const Isa isa : isas_to_test()) {
+    std::vector<float> y(x.size());
+    pointwise_kernels(isa).epilogue(
+        {Function::kExp, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data()});
+    for (std::size_t i = 0; i < x.size(); ++i)
+      EXPECT_LE(ulp_error(y[i], std::exp(static_cast<double>(x[i]))), 1.1)
+          << pointwise_kernels(isa).name << " exp(" << x[i] << ") = " << y[i];
+  }
+}
+
+TEST(Pointwise, InfinitiesAndNan) {
+  const std::vector<float> x = {INFINITY, -INFINITY, NAN, 1e30F, -1e30F};
+  for (const Isa isa : isas_to_test()) {
+    for (const Function f : kFunctions) {
+      std::vector<float> y(x.size());
+      std::vector<float> expected(x.size());
+      const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(x.size());
+      pointwise_kernels(isa).epilogue({f, n, x.data(), nullptr, nullptr, y.data()});
+      kPointwiseScalar.epilogue({f, n, x.data(), nullptr, nullptr, expected.data()});
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (std::isnan(expected[i])) {
+          EXPECT_TRUE(std::isnan(y[i])) << pointwise_kernels(isa).name << " " << static_cast<int>(f) << " of " << x[i];
+        } else {
+          EXPECT_EQ(y[i], expected[i]) << pointwise_kernels(isa).name << " " << static_cast<int>(f) << " of " << x[i];
+        }
+      }
+    }
+  }
+}
+
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected, const char* what, int n) {
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    ASSERT_NEAR(static_cast<double>(got[i]), static_cast<double>(expected[i]),
+                8 * 0x1p-24 * (2 + std::fabs(static_cast<double>(expected[i]))))
+        << what << " n=" << n << " i=" << i;
+}
+
+TEST(Pointwise, EverySizeMisalignedAndInPlace) {
+  for (const Isa isa : isas_to_test()) {
+    const PointwiseKernels& k = pointwise_kernels(isa);
+    for (const int lanes : {8, 16}) {
+      for (const int n : sizes_around(lanes)) {
+        const std::size_t size = static_cast<std::size_t>(n) + 2;
+        const std::vector<float> a = random_floats(size, 1);
+        const std::vector<float> b = random_floats(size, 2);
+        const std::vector<float> c = random_floats(size, 3);
+        for (const Function f : kFunctions) {
+          // One float at each end must stay.
+          std::vector<float> got = a;
+          std::vector<float> expected = a;
+          k.epilogue({f, n, got.data() + 1, b.data() + 1, c.data() + 1, got.data() + 1});
+          kPointwiseScalar.epilogue({f, n, expected.data() + 1, b.data() + 1, c.data() + 1, expected.data() + 1});
+          expect_close(got, expected, k.name, n);
+          got = a;
+          expected = a;
+          k.gated(f, n, got.data() + 1, b.data() + 1, got.data() + 1);
+          kPointwiseScalar.gated(f, n, expected.data() + 1, b.data() + 1, expected.data() + 1);
+          expect_close(got, expected, k.name, n);
+        }
+        std::vector<float> got = a;
+        std::vector<float> expected = a;
+        k.add(n, got.data() + 1, b.data() + 1, got.data() + 1);
+        kPointwiseScalar.add(n, expected.data() + 1, b.data() + 1, expected.data() + 1);
+        EXPECT_EQ(got, expected);
+        k.scale(n, 0.37F, got.data() + 1, got.data() + 1);
+        kPointwiseScalar.scale(n, 0.37F, expected.data() + 1, expected.data() + 1);
+        EXPECT_EQ(got, expected);
+        std::vector<float> turned = random_floats(2 * static_cast<std::size_t>(n) + 1, 4);
+        std::vector<float> turned_expected = turned;
+        k.rotate_half(n, b.data() + 1, c.data() + 1, turned.data());
+        kPointwiseScalar.rotate_half(n, b.data() + 1, c.data() + 1, turned_expected.data());
+        expect_close(turned, turned_expected, "rotate_half", n);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

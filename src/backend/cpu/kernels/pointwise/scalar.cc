@@ -1,0 +1,66 @@
+// The oracle of pointwise.h: the formulas in double precision, rounded once.
+#include <cmath>
+
+#include "backend/cpu/kernels/pointwise/pointwise.h"
+
+namespace triptych::kernels {
+namespace {
+
+double logistic(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+float apply(Function function, float value) {
+  const double x = static_cast<double>(value);
+  switch (function) {
+    case Function::kNone:
+      return value;
+    case Function::kGelu:
+      return static_cast<float>(x * 0.5 * std::erfc(-x * 0.70710678118654752440));
+    case Function::kGeluTanh:
+      return static_cast<float>(x * logistic(2.0 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
+    case Function::kQuickGelu:
+      return static_cast<float>(x * logistic(static_cast<double>(1.702F) * x));
+    case Function::kSilu:
+      return static_cast<float>(x * logistic(x));
+    case Function::kRelu:
+      return value < 0.0F ? 0.0F : value;
+    case Function::kRelu2:
+      return value < 0.0F ? 0.0F : value * value;
+    case Function::kExp:
+      return static_cast<float>(std::exp(x));
+  }
+  return value;
+}
+
+void epilogue(const EpilogueArgs& e) {
+  for (std::ptrdiff_t i = 0; i < e.n; ++i) {
+    const float v = apply(e.function, e.bias != nullptr ? e.x[i] + e.bias[i] : e.x[i]);
+    e.y[i] = e.residual != nullptr ? v + e.residual[i] : v;
+  }
+}
+
+void gated(Function function, std::ptrdiff_t n, const float* gate, const float* up, float* y) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = apply(function, gate[i]) * up[i];
+}
+
+void add(std::ptrdiff_t n, const float* a, const float* b, float* y) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = a[i] + b[i];
+}
+
+void scale(std::ptrdiff_t n, float factor, const float* x, float* y) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = factor * x[i];
+}
+
+void rotate_half(std::ptrdiff_t half, const float* cos, const float* sin, float* x) {
+  for (std::ptrdiff_t i = 0; i < half; ++i) {
+    const float a = x[i];
+    const float b = x[half + i];
+    x[i] = a * cos[i] - b * sin[i];
+    x[half + i] = b * cos[i] + a * sin[i];
+  }
+}
+
+}  // namespace
+
+const PointwiseKernels kPointwiseScalar = {"scalar", epilogue, gated, add, scale, rotate_half};
+
+}  // namespace triptych::kernels

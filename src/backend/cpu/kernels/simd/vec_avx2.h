@@ -1,0 +1,160 @@
+// Eight floats: the vector operations that kernel bodies (*_body.h) are written in, for AVX2 with FMA and
+// F16C. Included by *_avx2.cc only; see vec_avx512.h for the rules.
+#pragma once
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/kernels/element_type.h"
+
+#define TRIPTYCH_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define TRIPTYCH_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TRIPTYCH_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+namespace triptych {
+namespace {
+
+using Vf = __m256;
+using Vi = __m256i;
+using Mask = __m256;  // all bits of a lane set or clear
+constexpr int kLanes = 8;
+constexpr int kTileRows = 6;  // 6 x 2 accumulators + 2 columns + 1 broadcast = 15 of 16 registers
+
+TRIPTYCH_INLINE Vi first_lanes(int n) {
+  return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+TRIPTYCH_INLINE Vf vzero() { return _mm256_setzero_ps(); }
+TRIPTYCH_INLINE Vf vset(float x) { return _mm256_set1_ps(x); }
+TRIPTYCH_INLINE Vf vload(const float* p) { return _mm256_loadu_ps(p); }
+/// First n (0..8) floats, the rest zero; memory behind them is not touched.
+TRIPTYCH_INLINE Vf vload_n(const float* p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+TRIPTYCH_INLINE void vstore(float* p, Vf v) { _mm256_storeu_ps(p, v); }
+TRIPTYCH_INLINE void vstore_n(float* p, Vf v, int n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
+
+TRIPTYCH_INLINE Vf vadd(Vf a, Vf b) { return _mm256_add_ps(a, b); }
+TRIPTYCH_INLINE Vf vsub(Vf a, Vf b) { return _mm256_sub_ps(a, b); }
+TRIPTYCH_INLINE Vf vmul(Vf a, Vf b) { return _mm256_mul_ps(a, b); }
+TRIPTYCH_INLINE Vf vdiv(Vf a, Vf b) { return _mm256_div_ps(a, b); }
+TRIPTYCH_INLINE Vf vsqrt(Vf a) { return _mm256_sqrt_ps(a); }
+TRIPTYCH_INLINE Vf vfma(Vf a, Vf b, Vf c) { return _mm256_fmadd_ps(a, b, c); }    // a*b + c
+TRIPTYCH_INLINE Vf vfnma(Vf a, Vf b, Vf c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a*b
+TRIPTYCH_INLINE Vf vmin(Vf c, Vf x) { return _mm256_min_ps(c, x); }
+TRIPTYCH_INLINE Vf vmax(Vf c, Vf x) { return _mm256_max_ps(c, x); }
+TRIPTYCH_INLINE Vf vround(Vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+TRIPTYCH_INLINE Vf vabs(Vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
+/// p * 2^n for integral n in [-252, 252], with overflow to infinity. In two factors, so that subnormal results
+/// are reached; the first product is exact.
+TRIPTYCH_INLINE Vf vscale2(Vf p, Vf n) {
+  const Vi whole = _mm256_cvtps_epi32(n);
+  const Vi half = _mm256_srai_epi32(whole, 1);
+  const Vi bias = _mm256_set1_epi32(127);
+  const Vi a = _mm256_slli_epi32(_mm256_add_epi32(half, bias), 23);
+  const Vi b = _mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(whole, half), bias), 23);
+  return _mm256_mul_ps(_mm256_mul_ps(p, _mm256_castsi256_ps(a)), _mm256_castsi256_ps(b));
+}
+TRIPTYCH_INLINE Vf vselect(Mask m, Vf yes, Vf no) { return _mm256_blendv_ps(no, yes, m); }
+TRIPTYCH_INLINE Mask vless(Vf a, Vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+TRIPTYCH_INLINE Mask vequal(Vf a, Vf b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
+TRIPTYCH_INLINE bool all_of(Mask m) { return _mm256_movemask_ps(m) == 0xff; }
+
+/// Sum and maximum of the lanes, as a fixed tree.
+TRIPTYCH_INLINE float vsum(Vf v) {
+  __m128 q = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  q = _mm_add_ss(q, _mm_movehdup_ps(q));
+  return _mm_cvtss_f32(q);
+}
+TRIPTYCH_INLINE float vmax_lane(Vf v) {
+  __m128 q = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+  q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+  q = _mm_max_ss(q, _mm_movehdup_ps(q));
+  return _mm_cvtss_f32(q);
+}
+
+TRIPTYCH_INLINE Vf widen_bf16(__m128i h) {
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+
+/// Eight elements from index i of an array of T, as floats.
+template <ElementType T>
+TRIPTYCH_INLINE Vf vload_as(const void* p, ptrdiff_t i) {
+  if constexpr (T == ElementType::kF32) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(static_cast<const char*>(p) + 4 * i));
+  } else {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const char*>(p) + 2 * i));
+    if constexpr (T == ElementType::kF16) return _mm256_cvtph_ps(h);
+    return widen_bf16(h);
+  }
+}
+template <ElementType T>
+TRIPTYCH_INLINE Vf vload_as_n(const void* p, ptrdiff_t i, int n) {
+  if constexpr (T == ElementType::kF32) {
+    return _mm256_maskload_ps(reinterpret_cast<const float*>(static_cast<const char*>(p) + 4 * i),
+                              first_lanes(n));
+  } else {
+    uint16_t part[8] = {};
+    memcpy(part, static_cast<const char*>(p) + 2 * i, static_cast<size_t>(n) * 2);
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(part));
+    if constexpr (T == ElementType::kF16) return _mm256_cvtph_ps(h);
+    return widen_bf16(h);
+  }
+}
+/// Rounded to nearest even; NaN stays NaN.
+template <ElementType T>
+TRIPTYCH_INLINE void vstore_as_n(void* p, ptrdiff_t i, Vf v, int n) {
+  if constexpr (T == ElementType::kF32) {
+    _mm256_maskstore_ps(reinterpret_cast<float*>(static_cast<char*>(p) + 4 * i), first_lanes(n), v);
+  } else {
+    __m128i h;
+    if constexpr (T == ElementType::kF16) {
+      h = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    } else {
+      const Vi u = _mm256_castps_si256(v);
+      const Vi odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+      const Vi rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+      const Vi quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x00400000));
+      const Vi nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+      const Vi bits = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+      h = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+    }
+    uint16_t part[8];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(part), h);
+    memcpy(static_cast<char*>(p) + 2 * i, part, static_cast<size_t>(n) * 2);
+  }
+}
+
+/// Rows become columns: v[i] lane j <-> v[j] lane i.
+TRIPTYCH_INLINE void vtranspose(Vf* v) {
+  Vf t[8];
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm256_unpacklo_ps(v[i], v[i + 1]);
+    t[i + 1] = _mm256_unpackhi_ps(v[i], v[i + 1]);
+  }
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 8; i += 4) {
+    v[i] = _mm256_shuffle_ps(t[i], t[i + 2], 0x44);
+    v[i + 1] = _mm256_shuffle_ps(t[i], t[i + 2], 0xee);
+    v[i + 2] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0x44);
+    v[i + 3] = _mm256_shuffle_ps(t[i + 1], t[i + 3], 0xee);
+  }
+  TRIPTYCH_UNROLL
+  for (int c = 0; c < 4; ++c) {
+    t[c] = _mm256_permute2f128_ps(v[c], v[4 + c], 0x20);
+    t[4 + c] = _mm256_permute2f128_ps(v[c], v[4 + c], 0x31);
+  }
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 8; ++i) v[i] = t[i];
+}
+
+TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+TRIPTYCH_INLINE void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+
+}  // namespace
+}  // namespace triptych

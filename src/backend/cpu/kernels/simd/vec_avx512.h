@@ -1,0 +1,159 @@
+// Sixteen floats: the vector operations that kernel bodies (*_body.h) are written in, for AVX-512 F/BW/DQ/VL.
+// Included by *_avx512*.cc only. Everything is in an unnamed namespace, so no function compiled with these
+// flags can replace one of the baseline program at link time.
+//
+// NaN: vmin(c, x) and vmax(c, x) give x when either is NaN, so with the constant first a NaN passes through.
+#pragma once
+
+#include <immintrin.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "backend/cpu/kernels/element_type.h"
+
+#define TRIPTYCH_INLINE inline __attribute__((always_inline))
+#if defined(__clang__)
+#define TRIPTYCH_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define TRIPTYCH_UNROLL _Pragma("GCC unroll 64")
+#endif
+
+namespace triptych {
+namespace {
+
+using Vf = __m512;
+using Vi = __m512i;
+using Mask = __mmask16;
+constexpr int kLanes = 16;
+constexpr int kTileRows = 14;  // 14 x 2 accumulators + 2 columns + 1 broadcast = 31 of 32 registers
+
+TRIPTYCH_INLINE Mask first_lanes(int n) { return static_cast<Mask>((1U << n) - 1U); }
+
+TRIPTYCH_INLINE Vf vzero() { return _mm512_setzero_ps(); }
+TRIPTYCH_INLINE Vf vset(float x) { return _mm512_set1_ps(x); }
+TRIPTYCH_INLINE Vf vload(const float* p) { return _mm512_loadu_ps(p); }
+/// First n (0..16) floats, the rest zero; memory behind them is not touched.
+TRIPTYCH_INLINE Vf vload_n(const float* p, int n) { return _mm512_maskz_loadu_ps(first_lanes(n), p); }
+TRIPTYCH_INLINE void vstore(float* p, Vf v) { _mm512_storeu_ps(p, v); }
+TRIPTYCH_INLINE void vstore_n(float* p, Vf v, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
+
+TRIPTYCH_INLINE Vf vadd(Vf a, Vf b) { return _mm512_add_ps(a, b); }
+TRIPTYCH_INLINE Vf vsub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }
+TRIPTYCH_INLINE Vf vmul(Vf a, Vf b) { return _mm512_mul_ps(a, b); }
+TRIPTYCH_INLINE Vf vdiv(Vf a, Vf b) { return _mm512_div_ps(a, b); }
+TRIPTYCH_INLINE Vf vsqrt(Vf a) { return _mm512_sqrt_ps(a); }
+TRIPTYCH_INLINE Vf vfma(Vf a, Vf b, Vf c) { return _mm512_fmadd_ps(a, b, c); }    // a*b + c
+TRIPTYCH_INLINE Vf vfnma(Vf a, Vf b, Vf c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a*b
+TRIPTYCH_INLINE Vf vmin(Vf c, Vf x) { return _mm512_min_ps(c, x); }
+TRIPTYCH_INLINE Vf vmax(Vf c, Vf x) { return _mm512_max_ps(c, x); }
+TRIPTYCH_INLINE Vf vround(Vf a) {
+  return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+TRIPTYCH_INLINE Vf vabs(Vf a) { return _mm512_abs_ps(a); }
+/// p * 2^n for integral n in [-252, 252], rounded once, with overflow to infinity.
+TRIPTYCH_INLINE Vf vscale2(Vf p, Vf n) { return _mm512_scalef_ps(p, n); }
+TRIPTYCH_INLINE Vf vselect(Mask m, Vf yes, Vf no) { return _mm512_mask_blend_ps(m, no, yes); }
+TRIPTYCH_INLINE Mask vless(Vf a, Vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+TRIPTYCH_INLINE Mask vequal(Vf a, Vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
+TRIPTYCH_INLINE bool all_of(Mask m) { return m == 0xffffU; }
+
+/// Sum and maximum of the lanes, as a fixed tree.
+TRIPTYCH_INLINE float vsum(Vf v) {
+  __m256 h = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 q = _mm_add_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  q = _mm_add_ps(q, _mm_movehl_ps(q, q));
+  q = _mm_add_ss(q, _mm_movehdup_ps(q));
+  return _mm_cvtss_f32(q);
+}
+TRIPTYCH_INLINE float vmax_lane(Vf v) {
+  __m256 h = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+  __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
+  q = _mm_max_ps(q, _mm_movehl_ps(q, q));
+  q = _mm_max_ss(q, _mm_movehdup_ps(q));
+  return _mm_cvtss_f32(q);
+}
+
+/// Sixteen elements from index i of an array of T, as floats.
+template <ElementType T>
+TRIPTYCH_INLINE Vf vload_as(const void* p, ptrdiff_t i) {
+  if constexpr (T == ElementType::kF32) {
+    return _mm512_loadu_ps(static_cast<const char*>(p) + 4 * i);
+  } else {
+    const __m256i h = _mm256_loadu_si256(
+        reinterpret_cast<const __m256i*>(static_cast<const char*>(p) + 2 * i));
+    if constexpr (T == ElementType::kF16) return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+  }
+}
+template <ElementType T>
+TRIPTYCH_INLINE Vf vload_as_n(const void* p, ptrdiff_t i, int n) {
+  if constexpr (T == ElementType::kF32) {
+    return _mm512_maskz_loadu_ps(first_lanes(n), static_cast<const char*>(p) + 4 * i);
+  } else {
+    const __m256i h = _mm256_maskz_loadu_epi16(first_lanes(n), static_cast<const char*>(p) + 2 * i);
+    if constexpr (T == ElementType::kF16) return _mm512_cvtph_ps(h);
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+  }
+}
+/// Rounded to nearest even; NaN stays NaN.
+template <ElementType T>
+TRIPTYCH_INLINE void vstore_as_n(void* p, ptrdiff_t i, Vf v, int n) {
+  if constexpr (T == ElementType::kF32) {
+    _mm512_mask_storeu_ps(static_cast<char*>(p) + 4 * i, first_lanes(n), v);
+  } else {
+    __m256i h;
+    if constexpr (T == ElementType::kF16) {
+      h = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    } else {
+      const Vi u = _mm512_castps_si512(v);
+      const Vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+      const Vi rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+      const Vi quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x00400000));
+      const Mask nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+      h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+    }
+    _mm256_mask_storeu_epi16(static_cast<char*>(p) + 2 * i, first_lanes(n), h);
+  }
+}
+
+/// Rows become columns: v[i] lane j <-> v[j] lane i.
+TRIPTYCH_INLINE void vtranspose(Vf* v) {
+  Vf t[16];
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 16; i += 2) {
+    t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+  }
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 16; i += 4) {
+    const __m512d a = _mm512_castps_pd(t[i]);
+    const __m512d b = _mm512_castps_pd(t[i + 1]);
+    const __m512d c = _mm512_castps_pd(t[i + 2]);
+    const __m512d d = _mm512_castps_pd(t[i + 3]);
+    v[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    v[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    v[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    v[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+  // v[4g + c] lane 4q + s = element (row 4g + s, column 4q + c); now transpose the 4 x 4 blocks of lanes.
+  TRIPTYCH_UNROLL
+  for (int c = 0; c < 4; ++c) {
+    const Vf lo01 = _mm512_shuffle_f32x4(v[c], v[4 + c], 0x88);
+    const Vf hi01 = _mm512_shuffle_f32x4(v[c], v[4 + c], 0xdd);
+    const Vf lo23 = _mm512_shuffle_f32x4(v[8 + c], v[12 + c], 0x88);
+    const Vf hi23 = _mm512_shuffle_f32x4(v[8 + c], v[12 + c], 0xdd);
+    t[c] = _mm512_shuffle_f32x4(lo01, lo23, 0x88);
+    t[4 + c] = _mm512_shuffle_f32x4(hi01, hi23, 0x88);
+    t[8 + c] = _mm512_shuffle_f32x4(lo01, lo23, 0xdd);
+    t[12 + c] = _mm512_shuffle_f32x4(hi01, hi23, 0xdd);
+  }
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 16; ++i) v[i] = t[i];
+}
+
+TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+TRIPTYCH_INLINE void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
+
+}  // namespace
+}  // namespace triptych

@@ -1,0 +1,75 @@
+// Helpers for the tests of kernels.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "backend/cpu/kernels/element_type.h"
+#include "backend/cpu/kernels/scalar_load.h"
+#include "base/cpu_info.h"
+
+namespace triptych::kernels {
+
+/// The instruction sets a test compares: all up to the active one.
+inline std::vector<Isa> isas_to_test() {
+  std::vector<Isa> isas;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16})
+    if (isa <= active_isa()) isas.push_back(isa);
+  return isas;
+}
+
+inline constexpr ElementType kElementTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
+
+/// Normal numbers, reproducible.
+inline std::vector<float> random_floats(std::size_t n, unsigned seed, float sigma = 1.0F) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal(0.0F, sigma);
+  std::vector<float> out(n);
+  for (float& x : out) x = normal(engine);
+  return out;
+}
+
+/// An array of `type`, `offset_bytes` away from an aligned address, with what its elements are as floats.
+class StoredArray {
+ public:
+  StoredArray(ElementType type, const std::vector<float>& values, std::size_t offset_bytes = 0)
+      : bytes_(values.size() * element_bytes(type) + offset_bytes), offset_(offset_bytes), as_float_(values) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      store_element(data(), type, static_cast<std::ptrdiff_t>(i), values[i]);
+      as_float_[i] = load_element(data(), type, static_cast<std::ptrdiff_t>(i));
+    }
+  }
+  char* data() { return bytes_.data() + offset_; }
+  const std::vector<float>& as_float() const { return as_float_; }
+
+ private:
+  std::vector<char> bytes_;
+  std::size_t offset_;
+  std::vector<float> as_float_;
+};
+
+/// Distance in units in the last place of `expected` rounded to float; 0 for two NaNs or equal infinities.
+inline double ulp_error(float got, double expected) {
+  if (std::isnan(got) && std::isnan(expected)) return 0;
+  const float rounded = static_cast<float>(expected);
+  if (std::isinf(rounded) || std::isinf(got) || std::isnan(got) || std::isnan(expected))
+    return got == rounded ? 0 : INFINITY;
+  int exponent = 0;
+  std::frexp(rounded, &exponent);
+  const double ulp = std::ldexp(1.0, std::max(exponent - 24, -149));
+  return std::fabs(static_cast<double>(got) - expected) / ulp;
+}
+
+/// Sizes around a vector's or tile's length.
+inline std::vector<int> sizes_around(int n) {
+  std::vector<int> sizes = {1, n, n + 1, 4 * n + 3};
+  if (n > 2) sizes.push_back(n - 1);
+  return sizes;
+}
+
+}  // namespace triptych::kernels

@@ -1,0 +1,223 @@
+#include "backend/cpu/linear.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/half.h"
+
+namespace triptych::cpu {
+namespace {
+
+// Sizes of blocks; evidence is in linear_bench.cc.
+constexpr std::int64_t kBlockK = 512;         // of one pass over k: panel [512][32] = 64 KB, in L2
+constexpr std::int64_t kBlockRows = 768;      // rows of x packed at once
+constexpr std::int64_t kPacked_floats = std::int64_t{4} << 20;  // and their size
+constexpr std::int64_t kStream_bytes = 128 * 1024;  // of the weight, one piece of work with few rows
+
+// Where a matrix row lies: piece `index` of all parts, each cut into pieces of `step` rows.
+struct RowRange {
+  const CpuLinear::Part* part;
+  std::int64_t begin;  // in the part
+  std::int64_t end;
+};
+
+std::int64_t count_ranges(const CpuLinear& w, std::int64_t step) {
+  std::int64_t n = 0;
+  for (const CpuLinear::Part& part : w.parts()) n += ceil_div(part.n_rows, step);
+  return n;
+}
+
+RowRange range_at(const CpuLinear& w, std::int64_t step, std::int64_t index) {
+  for (const CpuLinear::Part& part : w.parts()) {
+    const std::int64_t n = ceil_div(part.n_rows, step);
+    if (index < n) return {&part, index * step, std::min(part.n_rows, (index + 1) * step)};
+    index -= n;
+  }
+  TRIPTYCH_CHECK(false, "piece {} beyond the matrix", index);
+  return {};
+}
+
+const std::byte* row_address(const CpuLinear::Part& part, std::int64_t row) {
+  return part.data + row * part.row_stride * static_cast<std::ptrdiff_t>(element_bytes(part.type));
+}
+
+// Products of columns [first, first + n) of one row become outputs.
+void finish_row(const Runtime& runtime, const LinearCall& call, std::int64_t row, std::int64_t first,
+                std::int64_t n, const float* products) {
+  const float* bias = call.weight.bias();
+  runtime.pointwise.epilogue(
+      {call.function, n, products, bias != nullptr ? bias + first : nullptr,
+       call.residual != nullptr ? call.residual + row * call.residual_stride + first : nullptr,
+       call.y + row * call.y_stride + first});
+}
+
+// One block of rows of x, cut into tiles of nearly equal height, k into blocks of nearly equal length.
+struct Blocking {
+  std::int64_t row_begin;
+  std::int64_t n_rows;
+  std::int64_t n_tiles;
+  std::int64_t k;
+  std::int64_t n_k_blocks;
+
+  std::int64_t tile_begin(std::int64_t t) const { return t * n_rows / n_tiles; }
+  std::int64_t k_begin(std::int64_t b) const {
+    return std::min(k, b * ceil_div(ceil_div(k, n_k_blocks), 16) * 16);
+  }
+  // Packed x: for each block of k, for each tile, [k][rows].
+  std::int64_t packed_at(std::int64_t b, std::int64_t t) const {
+    return k_begin(b) * n_rows + (k_begin(b + 1) - k_begin(b)) * tile_begin(t);
+  }
+};
+
+void pack_x(Runtime& runtime, const LinearCall& call, const Blocking& blocking, float* packed) {
+  const std::int64_t n = blocking.n_tiles * blocking.n_k_blocks;
+  runtime.parallel(n, 8 * blocking.k * blocking.n_rows / n, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t b = i / blocking.n_tiles;
+      const std::int64_t t = i % blocking.n_tiles;
+      const std::int64_t first = blocking.tile_begin(t);
+      const int rows = static_cast<int>(blocking.tile_begin(t + 1) - first);
+      const void* row[32];
+      for (int r = 0; r < rows; ++r) row[r] = call.x + (blocking.row_begin + first + r) * call.x_stride;
+      const std::int64_t k0 = blocking.k_begin(b);
+      runtime.gemm.pack({row, rows, ElementType::kF32, k0, static_cast<int>(blocking.k_begin(b + 1) - k0), 1.0F,
+                         packed + blocking.packed_at(b, t), rows});
+    }
+  });
+}
+
+// A panel of output columns times tiles [tile_begin, tile_end) of the packed rows.
+void multiply_panel(const Runtime& runtime, const LinearCall& call, const Blocking& blocking,
+                    const RowRange& range, std::int64_t tile_begin, std::int64_t tile_end, const float* packed,
+                    float* scratch) {
+  const kernels::GemmKernels& gemm = runtime.gemm;
+  const std::int64_t width = gemm.panel_width;
+  float* panel = scratch;
+  float* product = scratch + (kBlockK + 16) * width;
+  const std::int64_t first_row = blocking.tile_begin(tile_begin);
+  const void* row[64];
+  const int n_columns = static_cast<int>(range.end - range.begin);
+  for (int r = 0; r < n_columns; ++r) row[r] = row_address(*range.part, range.begin + r);
+  for (std::int64_t b = 0; b < blocking.n_k_blocks; ++b) {
+    const std::int64_t k0 = blocking.k_begin(b);
+    const int k = static_cast<int>(blocking.k_begin(b + 1) - k0);
+    if (k == 0) continue;
+    gemm.pack({row, n_columns, range.part->type, k0, k, 1.0F, panel, static_cast<int>(width)});
+    for (std::int64_t t = tile_begin; t < tile_end; ++t) {
+      const std::int64_t first = blocking.tile_begin(t);
+      const int rows = static_cast<int>(blocking.tile_begin(t + 1) - first);
+      gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panel, product + (first - first_row) * width,
+                 width, b > 0});
+    }
+  }
+  for (std::int64_t m = first_row; m < blocking.tile_begin(tile_end); ++m)
+    finish_row(runtime, call, blocking.row_begin + m, range.part->first_row + range.begin, n_columns,
+               product + (m - first_row) * width);
+}
+
+void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& blocking) {
+  const std::int64_t width = runtime.gemm.panel_width;
+  float* packed = runtime.shared_scratch(static_cast<std::size_t>(blocking.k * blocking.n_rows + 64));
+  runtime.reserve_thread_scratch(static_cast<std::size_t>((kBlockK + 16 + blocking.n_rows) * width));
+  pack_x(runtime, call, blocking, packed);
+  // With few panels the rows are divided too, at the price of packing a panel more than once.
+  const std::int64_t n_panels = count_ranges(call.weight, width);
+  const std::int64_t wanted = static_cast<std::int64_t>(runtime.n_threads()) * 3;
+  const std::int64_t n_splits =
+      n_panels >= wanted || runtime.n_threads() == 1
+          ? 1
+          : std::clamp<std::int64_t>(ceil_div(wanted, n_panels), 1, std::max<std::int64_t>(1, blocking.n_tiles / 4));
+  const auto item = [&](std::int64_t index, int thread) {
+    const std::int64_t split = index % n_splits;
+    multiply_panel(runtime, call, blocking, range_at(call.weight, width, index / n_splits),
+                   split * blocking.n_tiles / n_splits, (split + 1) * blocking.n_tiles / n_splits, packed,
+                   runtime.thread_scratch(thread));
+  };
+  // A product of a few hundred thousand operations is done before another thread wakes.
+  constexpr std::int64_t kSmall = 200 * 1000;
+  if (blocking.n_rows * blocking.k * call.weight.n_out() < kSmall) {
+    for (std::int64_t i = 0; i < n_panels * n_splits; ++i) item(i, 0);
+  } else {
+    runtime.parallel_each(n_panels * n_splits, item);
+  }
+}
+
+}  // namespace
+
+CpuLinear::CpuLinear(const LinearSpec& spec) {
+  if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
+  for (const WeightEntry& part : spec.parts) add_part(part);
+  if (spec.biases.empty()) return;
+  TRIPTYCH_CHECK(spec.biases.size() == spec.parts.size(), "{}: {} biases for {} matrices", spec.name,
+                 spec.biases.size(), spec.parts.size());
+  bias_.assign(static_cast<std::size_t>(n_out_), 0.0F);
+  bool any = false;
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    const TensorView& bias = spec.biases[i].view;
+    if (bias.data() == nullptr) continue;
+    any = true;
+    if (bias.rank() != 1 || bias.dim(0) != parts_[i].n_rows)
+      fail(ErrorCode::kInvalidFile, "{}: expected a bias [{}], got {}", spec.biases[i].name, parts_[i].n_rows,
+           to_string(bias.shape()));
+    const ElementType type = element_type_of(bias.dtype(), spec.biases[i].name);
+    kernels::row_kernels(Isa::kScalar)
+        .widen(type, parts_[i].n_rows, bias.cdata(), bias_.data() + parts_[i].first_row);
+    read_bytes_ += bias.size_bytes();
+  }
+  if (!any) bias_ = {};
+}
+
+void CpuLinear::add_part(const WeightEntry& weight) {
+  const TensorView& view = weight.view;
+  if (view.rank() != 2 || view.data() == nullptr || view.dim(0) < 1 || view.dim(1) < 1)
+    fail(ErrorCode::kInvalidFile, "{}: expected a matrix [N, K], got {}", weight.name, to_string(view.shape()));
+  if (!parts_.empty() && view.dim(1) != n_in_)
+    fail(ErrorCode::kInvalidFile, "{}: expected [N, {}] beside the other matrices, got {}", weight.name, n_in_,
+         to_string(view.shape()));
+  const ElementType type = element_type_of(view.dtype(), weight.name);
+  parts_.push_back({view.data(), view.row_stride(), type, n_out_, view.dim(0), weight.owner});
+  n_in_ = view.dim(1);
+  n_out_ += view.dim(0);
+  read_bytes_ += view.size_bytes();
+}
+
+void linear_few_rows(Runtime& runtime, const LinearCall& call) {
+  const CpuLinear& w = call.weight;
+  const std::int64_t row_bytes = w.n_in() * 4;
+  const std::int64_t step = std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
+  const std::int64_t n = count_ranges(w, step);
+  const auto piece = [&](std::int64_t index, int thread) {
+    const RowRange range = range_at(w, step, index);
+    const std::int64_t n_columns = range.end - range.begin;
+    float* products = runtime.thread_scratch(thread);
+    runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
+                       static_cast<int>(n_columns), w.n_in(), call.x, call.x_stride,
+                       static_cast<int>(call.n_rows), products, step});
+    for (std::int64_t m = 0; m < call.n_rows; ++m)
+      finish_row(runtime, call, m, range.part->first_row + range.begin, n_columns, products + m * step);
+  };
+  runtime.parallel(n, step * row_bytes, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
+  });
+}
+
+void linear_many_rows(Runtime& runtime, const LinearCall& call) {
+  const std::int64_t k = call.weight.n_in();
+  const std::int64_t limit =
+      std::min(kBlockRows, std::max<std::int64_t>(kBlockRows / 4, kPacked_floats / k));
+  const std::int64_t n_blocks = ceil_div(call.n_rows, limit);
+  for (std::int64_t i = 0; i < n_blocks; ++i) {
+    const std::int64_t begin = i * call.n_rows / n_blocks;
+    const std::int64_t rows = (i + 1) * call.n_rows / n_blocks - begin;
+    multiply_block(runtime, call,
+                   {begin, rows, ceil_div(rows, runtime.gemm.max_rows), k, ceil_div(k, kBlockK)});
+  }
+}
+
+void linear(Runtime& runtime, const LinearCall& call) {
+  if (call.n_rows <= kernels::kGemvMaxVectors) return linear_few_rows(runtime, call);
+  linear_many_rows(runtime, call);
+}
+
+}  // namespace triptych::cpu

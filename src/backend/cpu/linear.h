@@ -1,0 +1,68 @@
+// y = activation(x W^T + b) + residual on the CPU: weights as views of the checkpoint, two ways to multiply.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/runtime.h"
+
+namespace triptych::cpu {
+
+/// Matrices stacked along N, each read in place.
+class CpuLinear final : public LinearWeight {
+ public:
+  struct Part {
+    const std::byte* data;
+    std::ptrdiff_t row_stride;  // elements
+    ElementType type;
+    std::int64_t first_row;  // in the stack
+    std::int64_t n_rows;
+    std::shared_ptr<const void> owner;
+  };
+
+  /// Throws Error(kUnsupported) for other dtypes and Error(kInvalidFile) for shapes that do not fit, naming the
+  /// tensor.
+  explicit CpuLinear(const LinearSpec& spec);
+
+  std::int64_t n_out() const noexcept override { return n_out_; }
+  std::int64_t n_in() const noexcept override { return n_in_; }
+  std::size_t owned_bytes() const noexcept override { return bias_.size() * sizeof(float); }
+  std::size_t read_bytes() const noexcept override { return read_bytes_; }
+
+  const std::vector<Part>& parts() const noexcept { return parts_; }
+  /// [N], or null.
+  const float* bias() const noexcept { return bias_.empty() ? nullptr : bias_.data(); }
+
+ private:
+  void add_part(const WeightEntry& weight);
+
+  std::vector<Part> parts_;
+  std::vector<float> bias_;
+  std::int64_t n_out_ = 0;
+  std::int64_t n_in_ = 0;
+  std::size_t read_bytes_ = 0;
+};
+
+/// Operands as plain memory; strides in floats.
+struct LinearCall {
+  const CpuLinear& weight;
+  std::int64_t n_rows;
+  const float* x;
+  std::ptrdiff_t x_stride;
+  kernels::Function function;
+  const float* residual;  // may be null, may be y
+  std::ptrdiff_t residual_stride;
+  float* y;
+  std::ptrdiff_t y_stride;
+};
+
+/// Few rows: the weight is streamed once. 1 <= n_rows <= kernels::kGemvMaxVectors.
+void linear_few_rows(Runtime& runtime, const LinearCall& call);
+/// Any number of rows, in tiles.
+void linear_many_rows(Runtime& runtime, const LinearCall& call);
+/// Whichever is faster; the choice depends on n_rows alone.
+void linear(Runtime& runtime, const LinearCall& call);
+
+}  // namespace triptych::cpu

@@ -1,0 +1,89 @@
+#include "backend/cpu/runtime.h"
+
+#include "base/error.h"
+
+namespace triptych::cpu {
+namespace {
+
+// A loop below this much memory traffic is not worth waking a thread (a few microseconds).
+constexpr std::int64_t kMinPiece_bytes = 64 * 1024;
+
+}  // namespace
+
+float* ScratchBuffer::reserve(std::size_t n_floats) {
+  const std::size_t need_bytes = n_floats * sizeof(float);
+  if (need_bytes > buffer_.size_bytes()) {
+    buffer_ = Buffer();  // give back first
+    buffer_ = Buffer::allocate(need_bytes);
+  }
+  return reinterpret_cast<float*>(buffer_.data());
+}
+
+Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
+    : isa(isa_used),
+      gemm(kernels::gemm_kernels(isa_used)),
+      gemv(kernels::gemv_kernels(isa_used)),
+      attention(kernels::attention_kernels(isa_used)),
+      norm(kernels::norm_kernels(isa_used)),
+      pointwise(kernels::pointwise_kernels(isa_used)),
+      rows(kernels::row_kernels(isa_used)),
+      pool_(n_threads, pin),
+      per_thread_(static_cast<std::size_t>(pool_.n_threads())) {}
+
+void Runtime::parallel(std::int64_t n, std::int64_t cost_bytes,
+                       FunctionRef<void(std::int64_t, std::int64_t, int)> body) {
+  if (n <= 0) return;
+  const std::int64_t cost = std::max<std::int64_t>(cost_bytes, 1);
+  // A few pieces a thread even out unequal speeds.
+  const std::int64_t fair = ceil_div(n, static_cast<std::int64_t>(n_threads()) * 4);
+  const std::int64_t grain = std::max(fair, ceil_div(kMinPiece_bytes, cost));
+  if (n_threads() == 1 || grain >= n) return body(0, n, 0);
+  pool_.parallel_for(static_cast<std::size_t>(n), static_cast<std::size_t>(grain),
+                     [&](std::size_t begin, std::size_t end, int thread) {
+                       body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), thread);
+                     });
+}
+
+void Runtime::parallel_each(std::int64_t n, FunctionRef<void(std::int64_t, int)> body) {
+  if (n_threads() == 1 || n == 1) {
+    for (std::int64_t i = 0; i < n; ++i) body(i, 0);
+    return;
+  }
+  pool_.parallel_for(static_cast<std::size_t>(n), 1, [&](std::size_t begin, std::size_t end, int thread) {
+    for (std::size_t i = begin; i < end; ++i) body(static_cast<std::int64_t>(i), thread);
+  });
+}
+
+void Runtime::reserve_thread_scratch(std::size_t n_floats) {
+  for (ScratchBuffer& scratch : per_thread_) scratch.reserve(n_floats);
+}
+
+kernels::Function function_of(Activation activation) noexcept {
+  switch (activation) {
+    case Activation::kNone:
+      return kernels::Function::kNone;
+    case Activation::kGelu:
+      return kernels::Function::kGelu;
+    case Activation::kGeluTanh:
+      return kernels::Function::kGeluTanh;
+    case Activation::kQuickGelu:
+      return kernels::Function::kQuickGelu;
+    case Activation::kSilu:
+      return kernels::Function::kSilu;
+    case Activation::kRelu:
+      return kernels::Function::kRelu;
+    case Activation::kRelu2:
+      return kernels::Function::kRelu2;
+  }
+  return kernels::Function::kNone;
+}
+
+ElementType element_type_of(DType dtype, const std::string& tensor) {
+  if (dtype == DType::kF32) return ElementType::kF32;
+  if (dtype == DType::kF16) return ElementType::kF16;
+  if (dtype == DType::kBF16) return ElementType::kBF16;
+  fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with F32, F16 and BF16 weights, not {}", tensor,
+       to_string(dtype));
+}
+
+}  // namespace triptych::cpu

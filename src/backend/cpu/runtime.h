@@ -1,0 +1,75 @@
+// What the operations of the CPU backend share: threads, the kernels of one instruction set, scratch memory.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/kernels/attention/attention.h"
+#include "backend/cpu/kernels/gemm/gemm.h"
+#include "backend/cpu/kernels/gemv/gemv.h"
+#include "backend/cpu/kernels/norm/norm.h"
+#include "backend/cpu/kernels/pointwise/pointwise.h"
+#include "backend/cpu/kernels/rows/rows.h"
+#include "backend/op_args.h"
+#include "base/cpu_info.h"
+#include "base/function_ref.h"
+#include "base/thread_pool.h"
+#include "tensor/tensor.h"
+
+namespace triptych::cpu {
+
+/// Memory that only grows; a steady step takes none.
+class ScratchBuffer {
+ public:
+  /// At least n floats, 64-byte aligned, not initialised. Moves: earlier pointers become invalid.
+  float* reserve(std::size_t n_floats);
+
+ private:
+  Buffer buffer_;
+};
+
+class Runtime {
+ public:
+  Runtime(int n_threads, bool pin, Isa isa);
+
+  const Isa isa;
+  const kernels::GemmKernels& gemm;
+  const kernels::GemvKernels& gemv;
+  const kernels::AttentionKernels& attention;
+  const kernels::NormKernels& norm;
+  const kernels::PointwiseKernels& pointwise;
+  const kernels::RowKernels& rows;
+
+  int n_threads() const noexcept { return pool_.n_threads(); }
+
+  /// body(begin, end, thread) over [0, n). `cost_bytes` is about what one index reads and writes, and decides how
+  /// many make a piece; little work runs on the calling thread.
+  void parallel(std::int64_t n, std::int64_t cost_bytes,
+                FunctionRef<void(std::int64_t begin, std::int64_t end, int thread)> body);
+  /// The same, one index a piece.
+  void parallel_each(std::int64_t n, FunctionRef<void(std::int64_t index, int thread)> body);
+
+  /// Shared scratch, and one piece for each thread; reserve on the calling thread before a parallel loop.
+  float* shared_scratch(std::size_t n_floats) { return shared_.reserve(n_floats); }
+  void reserve_thread_scratch(std::size_t n_floats);
+  float* thread_scratch(int thread) { return per_thread_[static_cast<std::size_t>(thread)].reserve(0); }
+
+ private:
+  ThreadPool pool_;
+  ScratchBuffer shared_;
+  std::vector<ScratchBuffer> per_thread_;
+};
+
+/// The kernels' name of a function.
+kernels::Function function_of(Activation activation) noexcept;
+
+/// The kernels' name of a type; throws Error(kUnsupported) that names the tensor for others.
+ElementType element_type_of(DType dtype, const std::string& tensor);
+
+/// n / d rounded up.
+constexpr std::int64_t ceil_div(std::int64_t n, std::int64_t d) noexcept { return (n + d - 1) / d; }
+
+}  // namespace triptych::cpu
