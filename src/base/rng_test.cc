@@ -24,7 +24,7 @@ TEST(Rng, IsReproducibleAndSeekable) {
   std::vector<std::uint32_t> first;
   for (int i = 0; i < 50; ++i) first.push_back(a.next_u32());
   EXPECT_EQ(a.position(), 50u);
-  for (const std::uint64_t at : {0, 1, 17, 4, 49}) {
+  for (const std::uint64_t at : {0U, 1U, 17U, 4U, 49U}) {
     Rng b(42, 3);
     b.seek(at);
     EXPECT_EQ(b.next_u32(), first[at]);

@@ -62,8 +62,8 @@ class ThreadPoolTest : public testing::TestWithParam<int> {};
 TEST_P(ThreadPoolTest, CoversEveryIndexOnce) {
   ThreadPool pool(GetParam());
   EXPECT_EQ(pool.n_threads(), GetParam());
-  for (const std::size_t n : {0, 1, 2, 3, 7, 64, 1000, 1001}) {
-    for (const std::size_t grain : {0, 1, 3, 64, 5000}) {
+  for (const std::size_t n : {0U, 1U, 2U, 3U, 7U, 64U, 1000U, 1001U}) {
+    for (const std::size_t grain : {0U, 1U, 3U, 64U, 5000U}) {
       std::vector<std::atomic<int>> hits(n);
       pool.parallel_for(n, grain, [&](std::size_t begin, std::size_t end, int thread) {
         ASSERT_LT(begin, end);
