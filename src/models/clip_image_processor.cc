@@ -6,6 +6,8 @@ namespace triptych {
 namespace {
 
 constexpr int kMaxSide = 8192;
+constexpr std::array<double, 3> kClipMean{0.48145466, 0.4578275, 0.40821073};
+constexpr std::array<double, 3> kClipStd{0.26862954, 0.26130258, 0.27577711};
 
 SizePx parse_size(const JsonView& v) {
   if (v.is_number()) {
@@ -24,10 +26,19 @@ std::array<double, 3> parse_triple(const JsonView& v) {
 
 }  // namespace
 
+ClipImageProcessor ClipImageProcessor::clip(int image_size_px) {
+  ClipImageProcessor out;
+  out.shortest_edge_px = image_size_px;
+  out.crop_size_px = {image_size_px, image_size_px};
+  out.normalize.mean = kClipMean;
+  out.normalize.std = kClipStd;
+  return out;
+}
+
 NormalizeOptions parse_normalize(const JsonView& c) {
   NormalizeOptions out;
-  out.mean = {0.48145466, 0.4578275, 0.40821073};
-  out.std = {0.26862954, 0.26130258, 0.27577711};
+  out.mean = kClipMean;
+  out.std = kClipStd;
   out.do_rescale = c.get_bool("do_rescale", true);
   out.rescale_factor = c.get_double("rescale_factor", out.rescale_factor);
   out.do_normalize = c.get_bool("do_normalize", true);

@@ -28,6 +28,8 @@ struct ClipImageProcessor {
   /// Reads a preprocessor_config.json. Class defaults depend on image_processor_type (CLIP: shortest edge
   /// 224, crop 224; BLIP 384x384 and SigLIP 224x224 without crop).
   static ClipImageProcessor parse(const JsonView& config);
+  /// CLIP's own for a tower of this size: shortest edge, centre crop, its mean and deviation.
+  static ClipImageProcessor clip(int image_size_px);
 
   /// Size of the result when it is the same for all pictures; nothing when it depends on the picture.
   std::optional<SizePx> fixed_size() const;

@@ -36,8 +36,22 @@ bool same_bytes(const WeightEntry& a, const WeightEntry& b) {
 }  // namespace
 
 LlamaConfig LlamaConfig::parse(const JsonView& c, std::string_view default_model_type) {
+  return parse_as(c, c.get_string("model_type", default_model_type));
+}
+
+LlamaConfig LlamaConfig::parse_nested(const JsonView& config, bool force_tie) {
+  LlamaConfig out = parse(config.at("text_config"), "llama");
+  if (!out.tie_stated && config.has("tie_word_embeddings")) {
+    out.tie_stated = true;
+    out.tie_word_embeddings = config.get_bool("tie_word_embeddings", false);
+  }
+  out.tie_word_embeddings = out.tie_word_embeddings || force_tie;
+  return out;
+}
+
+LlamaConfig LlamaConfig::parse_as(const JsonView& c, std::string model_type) {
   LlamaConfig out;
-  out.model_type = c.get_string("model_type", default_model_type);
+  out.model_type = std::move(model_type);
   const Defaults d = defaults_of(out.model_type, c);
   out.vocab_size = c.get_int("vocab_size", d.vocab_size, 1, kMaxWidth);
   out.hidden_size = c.get_int("hidden_size", d.hidden_size, 1, kMaxWidth);

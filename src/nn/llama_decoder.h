@@ -43,6 +43,11 @@ struct LlamaConfig {
   /// 131072 positions, window 4096), Qwen2Config (4096, 22016, vocabulary 151936, 32 kv heads, 32768
   /// positions, q, k and v with bias). Every number is checked; errors name the field.
   static LlamaConfig parse(const JsonView& text_config, std::string_view default_model_type);
+  /// The same, taking the numbers of this model type whatever the file calls itself.
+  static LlamaConfig parse_as(const JsonView& text_config, std::string model_type);
+  /// text_config of a composed configuration. tie_word_embeddings is looked for there, then at the top;
+  /// `force_tie` overrides.
+  static LlamaConfig parse_nested(const JsonView& config, bool force_tie);
 };
 
 class LlamaDecoder {

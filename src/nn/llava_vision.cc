@@ -1,0 +1,90 @@
+#include "nn/llava_vision.h"
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "nn/activation.h"
+
+namespace triptych {
+
+void LlavaVisionConfig::add_feature_layer(const JsonView& value) {
+  const int n_states = tower.n_layers + 1;
+  const auto index = static_cast<int>(value.as_int(-n_states, n_states - 1));
+  feature_layers.push_back(index < 0 ? n_states + index : index);
+}
+
+LlavaVisionConfig LlavaVisionConfig::parse(const JsonView& c) {
+  LlavaVisionConfig out;
+  // CLIPVisionConfig's own defaults are those of ViT-B/32; LlavaConfig's, when the object is missing,
+  // ViT-L/14 at 336 pixels.
+  if (const auto vision = c.find("vision_config")) {
+    out.tower = ClipVisionConfig::parse(*vision);
+  } else {
+    out.tower.hidden_size = 1024;
+    out.tower.intermediate_size = 4096;
+    out.tower.n_layers = 24;
+    out.tower.n_heads = 16;
+    out.tower.image_size_px = 336;
+    out.tower.patch_size_px = 14;
+  }
+  const Json minus_two = -2;
+  const JsonView layer = c.find("vision_feature_layer").value_or(JsonView(minus_two, c.path()));
+  if (layer.is_array()) {
+    for (const JsonView& item : layer.items()) out.add_feature_layer(item);
+    if (out.feature_layers.empty() || out.feature_layers.size() > 64) layer.fail_expected("1 to 64 layers");
+  } else {
+    out.add_feature_layer(layer);
+  }
+  const std::string strategy = c.get_string("vision_feature_select_strategy", "default");
+  if (strategy != "default" && strategy != "full")
+    fail(ErrorCode::kInvalidFile,
+         "{}.vision_feature_select_strategy: expected \"default\" or \"full\", got \"{}\"", c.path(),
+         strategy);
+  out.drop_first_row = strategy == "default";
+  out.projector_hidden_act = get_activation(c, "projector_hidden_act", Activation::kGelu);
+  out.projector_bias = c.get_bool("multimodal_projector_bias", true) ? Bias::kRequired : Bias::kNone;
+  return out;
+}
+
+LlavaVision LlavaVision::bind(const LlavaVisionConfig& config, WeightProvider& weights, Backend& backend,
+                              PartSizes& sizes, std::int64_t width) {
+  LlavaVision out;
+  out.config_ = config;
+  out.width_ = width;
+  const Binder vision = Binder(weights, backend, sizes, "vision").scope("vision_tower");
+  out.vision_tower_ = ClipVision::bind(
+      config.tower, vision, *std::max_element(config.feature_layers.begin(), config.feature_layers.end()),
+      "model.vision_tower");
+  Binder projector = Binder(weights, backend, sizes, "projector").scope("multi_modal_projector");
+  out.linear_1_ = projector.linear(
+      "linear_1", width, config.tower.hidden_size * static_cast<std::int64_t>(config.feature_layers.size()),
+      config.projector_bias);
+  out.linear_2_ = projector.linear("linear_2", width, width, config.projector_bias);
+  return out;
+}
+
+TensorView LlavaVision::encode(ExecContext& cx, std::span<const TensorView> pictures) const {
+  const auto n = static_cast<std::int64_t>(pictures.size());
+  const std::int64_t rows = config_.tower.n_rows();          // S
+  const std::int64_t tokens = config_.tokens_per_picture();  // S or S - 1
+  const std::int64_t dv = config_.tower.hidden_size;
+  const std::size_t n_states = config_.feature_layers.size();
+  TensorView out = cx.empty({n * tokens, width_});
+  const ArenaScope scratch(cx.arena());
+  const auto states = cx.arena().make_span<TensorView>(n_states);
+  vision_tower_.forward(cx, pictures, config_.feature_layers, states);  // each [n S, Dv]
+  TensorView features = cx.empty({n * tokens, static_cast<std::int64_t>(n_states) * dv});
+  for (std::size_t s = 0; s < n_states; ++s)
+    for (std::int64_t i = 0; i < n; ++i) {
+      const auto first = static_cast<std::int64_t>(s) * dv;
+      cx.copy(states[s].rows((i + 1) * rows - tokens, (i + 1) * rows),
+              features.rows(i * tokens, (i + 1) * tokens).cols(first, first + dv));
+    }
+  TensorView x = cx.linear(*linear_1_, features,
+                           {.activation = config_.projector_hidden_act, .residual = {}});  // [n tokens, D]
+  cx.linear_into(*linear_2_, x, out);                                                      // [n tokens, D]
+  cx.tap(out, "model.multi_modal_projector");
+  return out;
+}
+
+}  // namespace triptych
