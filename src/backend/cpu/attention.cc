@@ -18,7 +18,7 @@ struct QueryBlock {
   const TensorView* y;
   std::int64_t first_token;  // row of q and y
   std::int64_t n_tokens;
-  std::int64_t group;     // query heads per key/value head
+  std::int64_t group;  // query heads per key/value head
   std::int64_t kv_head;
   std::int64_t first_visible;  // keys the first token sees
   bool causal;                 // token i sees first_visible + i keys, else all see first_visible
@@ -42,8 +42,7 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
     n_visible[n] = static_cast<std::int32_t>(std::max<std::int64_t>(visible, 0));
     ++n;
     if (n == kAttentionMaxRows || i + 1 == b.n_tokens * b.group) {
-      runtime.attention.attention(
-          {n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch});
+      runtime.attention.attention({n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch});
       n = 0;
     }
   }
@@ -53,8 +52,10 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
 std::int64_t block_tokens(std::int64_t group) { return std::max<std::int64_t>(1, kAttentionMaxRows / group); }
 
 Buffer map_zeros(std::size_t size_bytes) {
-  void* memory = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) fail(ErrorCode::kOutOfMemory, "no memory for a key/value cache of {} bytes", size_bytes);
+  void* memory =
+      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED)
+    fail(ErrorCode::kOutOfMemory, "no memory for a key/value cache of {} bytes", size_bytes);
 #if defined(MADV_HUGEPAGE)
   madvise(memory, size_bytes, MADV_HUGEPAGE);
 #endif
@@ -73,11 +74,12 @@ std::size_t product_bytes(std::size_t a, std::size_t b) {
 
 }  // namespace
 
-CpuKvCache::CpuKvCache(const KvGeometry& g) : geometry_(g), type_(element_type_of(g.dtype, "key/value cache")) {
+CpuKvCache::CpuKvCache(const KvGeometry& g)
+    : geometry_(g), type_(element_type_of(g.dtype, "key/value cache")) {
   if (g.n_layers < 1 || g.n_kv_heads < 1 || g.head_dim < 1 || g.page_tokens < 1 || g.n_pages < 1)
     fail(ErrorCode::kInvalidArgument,
-         "key/value cache: expected sizes >= 1, got {} layers, {} heads of {}, {} pages of {} tokens", g.n_layers,
-         g.n_kv_heads, g.head_dim, g.n_pages, g.page_tokens);
+         "key/value cache: expected sizes >= 1, got {} layers, {} heads of {}, {} pages of {} tokens",
+         g.n_layers, g.n_kv_heads, g.head_dim, g.n_pages, g.page_tokens);
   const std::size_t row = static_cast<std::size_t>(g.head_dim) * element_bytes(type_);
   const std::size_t head = product_bytes(row, static_cast<std::size_t>(g.page_tokens));
   const std::size_t page = product_bytes(head, static_cast<std::size_t>(g.n_kv_heads) * 2);
@@ -112,9 +114,16 @@ void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y)
     const std::int64_t n_k = args.cu_k[s + 1] - args.cu_k[s];
     const std::int64_t begin = block * step;
     const kernels::KeyValueRows kv = {
-        reinterpret_cast<const char*>(args.k.cf32() + args.cu_k[s] * args.k.stride(0) + head * args.k.stride(1)),
-        reinterpret_cast<const char*>(args.v.cf32() + args.cu_k[s] * args.v.stride(0) + head * args.v.stride(1)),
-        args.k.stride(0) * 4, args.v.stride(0) * 4, nullptr, 1, 0, ElementType::kF32};
+        reinterpret_cast<const char*>(args.k.cf32() + args.cu_k[s] * args.k.stride(0) +
+                                      head * args.k.stride(1)),
+        reinterpret_cast<const char*>(args.v.cf32() + args.cu_k[s] * args.v.stride(0) +
+                                      head * args.v.stride(1)),
+        args.k.stride(0) * 4,
+        args.v.stride(0) * 4,
+        nullptr,
+        1,
+        0,
+        ElementType::kF32};
     run_block(runtime,
               {&args.q, &y, args.cu_q[s] + begin, std::min(step, n_q - begin), group, head,
                args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale},
@@ -129,7 +138,8 @@ void kv_append(Runtime& runtime, const CpuKvCache& cache, int layer, const Tenso
   runtime.parallel(k.dim(0), cost_bytes, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t t = begin; t < end; ++t) {
       const std::int32_t slot = slots[static_cast<std::size_t>(t)];
-      const std::ptrdiff_t at = slot / g.page_tokens * cache.page_bytes() + slot % g.page_tokens * cache.row_bytes();
+      const std::ptrdiff_t at =
+          slot / g.page_tokens * cache.page_bytes() + slot % g.page_tokens * cache.row_bytes();
       for (int h = 0; h < g.n_kv_heads; ++h) {
         runtime.rows.narrow(cache.type(), g.head_dim, k.cf32() + t * k.stride(0) + h * k.stride(1),
                             cache.keys(layer, h) + at);

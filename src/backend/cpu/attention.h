@@ -8,8 +8,8 @@
 
 namespace triptych::cpu {
 
-/// Bytes: [layer][page][key or value][head][page_tokens][head_dim], so that one head's rows of a page follow each
-/// other. Memory is taken from the system page by page when first written.
+/// Bytes: [layer][page][key or value][head][page_tokens][head_dim], so that one head's rows of a page follow
+/// each other. Memory is taken from the system page by page when first written.
 class CpuKvCache final : public KvCache {
  public:
   explicit CpuKvCache(const KvGeometry& geometry);

@@ -23,7 +23,8 @@ class CpuEmbedding final : public EmbeddingWeight {
   explicit CpuEmbedding(const WeightEntry& table)
       : view_(table.view), owner_(table.owner), type_(cpu::element_type_of(table.view.dtype(), table.name)) {
     if (view_.rank() != 2 || view_.data() == nullptr)
-      fail(ErrorCode::kInvalidFile, "{}: expected a table [V, D], got {}", table.name, to_string(view_.shape()));
+      fail(ErrorCode::kInvalidFile, "{}: expected a table [V, D], got {}", table.name,
+           to_string(view_.shape()));
   }
   std::int64_t n_rows() const noexcept override { return view_.dim(0); }
   std::int64_t width() const noexcept override { return view_.dim(1); }
@@ -70,7 +71,8 @@ class CpuBackend final : public Backend {
   }
 
   std::string describe() const override {
-    return fmt::format("cpu {}, {} thread{}", to_string(runtime_.isa), n_threads(), n_threads() == 1 ? "" : "s");
+    return fmt::format("cpu {}, {} thread{}", to_string(runtime_.isa), n_threads(),
+                       n_threads() == 1 ? "" : "s");
   }
   int n_threads() const noexcept override { return runtime_.n_threads(); }
 
@@ -139,8 +141,8 @@ class CpuBackend final : public Backend {
     const std::int64_t half = cos.dim(1);
     over_rows(rows.n, 8 * rows.width, [&](std::int64_t i) {
       const std::int64_t t = i / rows.inner;
-      runtime_.pointwise.rotate_half(half, cos.cf32() + t * cos.row_stride(), sin.cf32() + t * sin.row_stride(),
-                                     rows.row(i));
+      runtime_.pointwise.rotate_half(half, cos.cf32() + t * cos.row_stride(),
+                                     sin.cf32() + t * sin.row_stride(), rows.row(i));
     });
   }
 
@@ -164,8 +166,9 @@ class CpuBackend final : public Backend {
     const Rows left(a);
     const Rows right(b);
     const Rows to(y);
-    over_rows(to.n, 12 * to.width,
-              [&](std::int64_t i) { runtime_.pointwise.add(to.width, left.row(i), right.row(i), to.row(i)); });
+    over_rows(to.n, 12 * to.width, [&](std::int64_t i) {
+      runtime_.pointwise.add(to.width, left.row(i), right.row(i), to.row(i));
+    });
   }
   void scale_rows(TensorView& x, std::span<const float> factors) override {
     const Rows rows(x);
@@ -197,7 +200,8 @@ class CpuBackend final : public Backend {
     over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
       float* out = to.row(i);
       for (std::int64_t c = 0; c < n_channels; ++c) {
-        const float* corner = picture.cf32() + c * picture.stride(0) + i / gw * p * picture.stride(1) + i % gw * p;
+        const float* corner =
+            picture.cf32() + c * picture.stride(0) + i / gw * p * picture.stride(1) + i % gw * p;
         for (std::int64_t line = 0; line < p; ++line, out += p)
           std::memcpy(out, corner + line * picture.stride(1), static_cast<std::size_t>(p) * sizeof(float));
       }

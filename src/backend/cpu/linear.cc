@@ -9,8 +9,8 @@ namespace triptych::cpu {
 namespace {
 
 // Sizes of blocks; evidence is in linear_bench.cc.
-constexpr std::int64_t kBlockK = 512;         // of one pass over k: panel [512][32] = 64 KB, in L2
-constexpr std::int64_t kBlockRows = 768;      // rows of x packed at once
+constexpr std::int64_t kBlockK = 512;     // of one pass over k: panel [512][32] = 64 KB, in L2
+constexpr std::int64_t kBlockRows = 768;  // rows of x packed at once
 constexpr std::int64_t kPacked_floats = std::int64_t{4} << 20;  // and their size
 constexpr std::int64_t kStream_bytes = 128 * 1024;  // of the weight, one piece of work with few rows
 
@@ -80,16 +80,16 @@ void pack_x(Runtime& runtime, const LinearCall& call, const Blocking& blocking, 
       const void* row[32];
       for (int r = 0; r < rows; ++r) row[r] = call.x + (blocking.row_begin + first + r) * call.x_stride;
       const std::int64_t k0 = blocking.k_begin(b);
-      runtime.gemm.pack({row, rows, ElementType::kF32, k0, static_cast<int>(blocking.k_begin(b + 1) - k0), 1.0F,
-                         packed + blocking.packed_at(b, t), rows});
+      runtime.gemm.pack({row, rows, ElementType::kF32, k0, static_cast<int>(blocking.k_begin(b + 1) - k0),
+                         1.0F, packed + blocking.packed_at(b, t), rows});
     }
   });
 }
 
 // A panel of output columns times tiles [tile_begin, tile_end) of the packed rows.
 void multiply_panel(const Runtime& runtime, const LinearCall& call, const Blocking& blocking,
-                    const RowRange& range, std::int64_t tile_begin, std::int64_t tile_end, const float* packed,
-                    float* scratch) {
+                    const RowRange& range, std::int64_t tile_begin, std::int64_t tile_end,
+                    const float* packed, float* scratch) {
   const kernels::GemmKernels& gemm = runtime.gemm;
   const std::int64_t width = gemm.panel_width;
   float* panel = scratch;
@@ -106,8 +106,8 @@ void multiply_panel(const Runtime& runtime, const LinearCall& call, const Blocki
     for (std::int64_t t = tile_begin; t < tile_end; ++t) {
       const std::int64_t first = blocking.tile_begin(t);
       const int rows = static_cast<int>(blocking.tile_begin(t + 1) - first);
-      gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panel, product + (first - first_row) * width,
-                 width, b > 0});
+      gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panel,
+                 product + (first - first_row) * width, width, b > 0});
     }
   }
   for (std::int64_t m = first_row; m < blocking.tile_begin(tile_end); ++m)
@@ -126,7 +126,8 @@ void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& bl
   const std::int64_t n_splits =
       n_panels >= wanted || runtime.n_threads() == 1
           ? 1
-          : std::clamp<std::int64_t>(ceil_div(wanted, n_panels), 1, std::max<std::int64_t>(1, blocking.n_tiles / 4));
+          : std::clamp<std::int64_t>(ceil_div(wanted, n_panels), 1,
+                                     std::max<std::int64_t>(1, blocking.n_tiles / 4));
   const auto item = [&](std::int64_t index, int thread) {
     const std::int64_t split = index % n_splits;
     multiply_panel(runtime, call, blocking, range_at(call.weight, width, index / n_splits),
@@ -170,10 +171,11 @@ CpuLinear::CpuLinear(const LinearSpec& spec) {
 void CpuLinear::add_part(const WeightEntry& weight) {
   const TensorView& view = weight.view;
   if (view.rank() != 2 || view.data() == nullptr || view.dim(0) < 1 || view.dim(1) < 1)
-    fail(ErrorCode::kInvalidFile, "{}: expected a matrix [N, K], got {}", weight.name, to_string(view.shape()));
-  if (!parts_.empty() && view.dim(1) != n_in_)
-    fail(ErrorCode::kInvalidFile, "{}: expected [N, {}] beside the other matrices, got {}", weight.name, n_in_,
+    fail(ErrorCode::kInvalidFile, "{}: expected a matrix [N, K], got {}", weight.name,
          to_string(view.shape()));
+  if (!parts_.empty() && view.dim(1) != n_in_)
+    fail(ErrorCode::kInvalidFile, "{}: expected [N, {}] beside the other matrices, got {}", weight.name,
+         n_in_, to_string(view.shape()));
   const ElementType type = element_type_of(view.dtype(), weight.name);
   parts_.push_back({view.data(), view.row_stride(), type, n_out_, view.dim(0), weight.owner});
   n_in_ = view.dim(1);
@@ -204,8 +206,7 @@ void linear_few_rows(Runtime& runtime, const LinearCall& call) {
 
 void linear_many_rows(Runtime& runtime, const LinearCall& call) {
   const std::int64_t k = call.weight.n_in();
-  const std::int64_t limit =
-      std::min(kBlockRows, std::max<std::int64_t>(kBlockRows / 4, kPacked_floats / k));
+  const std::int64_t limit = std::min(kBlockRows, std::max<std::int64_t>(kBlockRows / 4, kPacked_floats / k));
   const std::int64_t n_blocks = ceil_div(call.n_rows, limit);
   for (std::int64_t i = 0; i < n_blocks; ++i) {
     const std::int64_t begin = i * call.n_rows / n_blocks;

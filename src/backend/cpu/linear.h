@@ -22,8 +22,8 @@ class CpuLinear final : public LinearWeight {
     std::shared_ptr<const void> owner;
   };
 
-  /// Throws Error(kUnsupported) for other dtypes and Error(kInvalidFile) for shapes that do not fit, naming the
-  /// tensor.
+  /// Throws Error(kUnsupported) for other dtypes and Error(kInvalidFile) for shapes that do not fit, naming
+  /// the tensor.
   explicit CpuLinear(const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }

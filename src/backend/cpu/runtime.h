@@ -45,8 +45,8 @@ class Runtime {
 
   int n_threads() const noexcept { return pool_.n_threads(); }
 
-  /// body(begin, end, thread) over [0, n). `cost_bytes` is about what one index reads and writes, and decides how
-  /// many make a piece; little work runs on the calling thread.
+  /// body(begin, end, thread) over [0, n). `cost_bytes` is about what one index reads and writes, and decides
+  /// how many make a piece; little work runs on the calling thread.
   void parallel(std::int64_t n, std::int64_t cost_bytes,
                 FunctionRef<void(std::int64_t begin, std::int64_t end, int thread)> body);
   /// The same, one index a piece.

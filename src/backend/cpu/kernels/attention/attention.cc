@@ -13,10 +13,12 @@ ptrdiff_t attention_scratch_floats(int head_dim) {
 const AttentionKernels& attention_kernels(Isa isa) {
   return first_supported<AttentionKernels>(isa, {
 #if defined(__x86_64__)
-                                               {Isa::kAvx512, &kAttentionAvx512},
-                                               {Isa::kAvx2, &kAttentionAvx2},
+    {Isa::kAvx512, &kAttentionAvx512}, {Isa::kAvx2, &kAttentionAvx2},
 #endif
-                                               {Isa::kScalar, &kAttentionScalar}});
+    {
+      Isa::kScalar, &kAttentionScalar
+    }
+  });
 }
 
 }  // namespace triptych::kernels

@@ -1,14 +1,14 @@
 // Attention of a block of query rows over one head's keys and values, by the online softmax (Milakov and
-// Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): keys are
-// taken in blocks of a fixed size, so scratch memory does not depend on their number.
+// Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): keys
+// are taken in blocks of a fixed size, so scratch memory does not depend on their number.
 //
-// y = softmax(scale * q K^T) V, row i over its first n_visible[i] keys. A row that sees no key gives zeros, as does
-// one whose scores are all -infinity. Scores of any finite size are safe (the largest is subtracted). A NaN in a
-// visible score or value makes the row NaN; so can a non-finite value behind the row's last visible key, within
-// the same block of keys.
+// y = softmax(scale * q K^T) V, row i over its first n_visible[i] keys. A row that sees no key gives zeros,
+// as does one whose scores are all -infinity. Scores of any finite size are safe (the largest is subtracted).
+// A NaN in a visible score or value makes the row NaN; so can a non-finite value behind the row's last
+// visible key, within the same block of keys.
 //
-// Up to kAttentionFewRows rows are computed by dot products, more by tiles; the two differ in rounding. Otherwise
-// the bits of a row do not depend on the rows beside it.
+// Up to kAttentionFewRows rows are computed by dot products, more by tiles; the two differ in rounding.
+// Otherwise the bits of a row do not depend on the rows beside it.
 #pragma once
 
 #include <stddef.h>
@@ -35,14 +35,14 @@ constexpr int kAttentionMaxRows = 128;
 constexpr int kAttentionFewRows = 8;
 
 struct AttentionBlock {
-  int n_rows;                // 1 .. kAttentionMaxRows
+  int n_rows;  // 1 .. kAttentionMaxRows
   int head_dim;
   const float* const* q;     // n_rows pointers to head_dim floats
   float* const* y;           // likewise
   const int32_t* n_visible;  // keys each row sees, >= 0
   float scale;
   KeyValueRows kv;
-  float* scratch;            // attention_scratch_floats(head_dim), 64-byte aligned
+  float* scratch;  // attention_scratch_floats(head_dim), 64-byte aligned
 };
 
 /// Enough for every implementation.

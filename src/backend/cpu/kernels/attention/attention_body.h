@@ -1,9 +1,10 @@
 // The vector implementation of attention.h; a *_avx*.cc file includes the vector header, simd/math.h and
 // gemm_body.h (tile and pack) first.
 //
-// Many rows: the lanes of a vector are query rows, 2 * kLanes of them to a panel. With queries in lanes the maximum
-// and the sum of the softmax go across registers, never across lanes, and the scores, computed as K Q^T, already
-// lie as the second product, V^T P^T, reads them. Keys are packed and values copied once per block for all panels.
+// Many rows: the lanes of a vector are query rows, 2 * kLanes of them to a panel. With queries in lanes the
+// maximum and the sum of the softmax go across registers, never across lanes, and the scores, computed as K
+// Q^T, already lie as the second product, V^T P^T, reads them. Keys are packed and values copied once per
+// block for all panels.
 #pragma once
 
 #include <math.h>
@@ -23,8 +24,8 @@ struct Scratch {
   float* keys;     // [kKeyBlock / R][head_dim][R], R = kTileRows, the last group narrower
   float* values;   // [kKeyBlock][value_stride]
   ptrdiff_t value_stride;
-  float* scores;   // [kKeyBlock][kWidth]
-  float* output;   // [panels][head_dim][kWidth]
+  float* scores;  // [kKeyBlock][kWidth]
+  float* output;  // [panels][head_dim][kWidth]
 };
 
 inline Scratch carve(float* memory, int head_dim) {
@@ -72,8 +73,8 @@ void load_block(const AttentionBlock& a, const Scratch& s, int begin, int n) {
     widen_row(a.kv.type, value_row(a.kv, begin + j), a.head_dim, s.values + j * s.value_stride);
 }
 
-// Scores of n keys become weights; the state and the rescaling of the earlier output follow. `visible` counts,
-// for each lane, the keys seen from the block's first on.
+// Scores of n keys become weights; the state and the rescaling of the earlier output follow. `visible`
+// counts, for each lane, the keys seen from the block's first on.
 TRIPTYCH_INLINE void softmax_step(float* scores, int n, const float* visible, bool masked, PanelState& state,
                                   Vf* rescale) {
   TRIPTYCH_UNROLL

@@ -14,7 +14,8 @@ struct AlignedFree {
 };
 std::unique_ptr<float, AlignedFree> scratch_for(int head_dim) {
   const std::size_t n_bytes = static_cast<std::size_t>(attention_scratch_floats(head_dim)) * sizeof(float);
-  return std::unique_ptr<float, AlignedFree>(static_cast<float*>(std::aligned_alloc(64, (n_bytes + 63) / 64 * 64)));
+  return std::unique_ptr<float, AlignedFree>(
+      static_cast<float*>(std::aligned_alloc(64, (n_bytes + 63) / 64 * 64)));
 }
 
 struct Problem {
@@ -40,10 +41,17 @@ class Operands {
     k_ = std::make_unique<StoredArray>(p.type, random_floats(n, 2, p.sigma), 2);
     v_ = std::make_unique<StoredArray>(p.type, random_floats(n, 3), 2);
     for (int i = 0; i < n_pages; ++i) pages_.push_back((i * 7 + 3) % n_pages);
-    std::sort(pages_.begin(), pages_.end(), [n_pages](int a, int b) { return (a * 5) % n_pages < (b * 5) % n_pages; });
+    std::sort(pages_.begin(), pages_.end(),
+              [n_pages](int a, int b) { return (a * 5) % n_pages < (b * 5) % n_pages; });
     const std::ptrdiff_t row_bytes = p.head_dim * static_cast<std::ptrdiff_t>(element_bytes(p.type));
-    kv_ = {k_->data(),  v_->data(), row_bytes, row_bytes, p.page_tokens > 0 ? pages_.data() : nullptr,
-           page_tokens, page_tokens * row_bytes, p.type};
+    kv_ = {k_->data(),
+           v_->data(),
+           row_bytes,
+           row_bytes,
+           p.page_tokens > 0 ? pages_.data() : nullptr,
+           page_tokens,
+           page_tokens * row_bytes,
+           p.type};
     for (int r = 0; r < p.n_rows; ++r) {
       q_rows_.push_back(q_.data() + r * (p.head_dim + 3));
       y_rows_.push_back(y_.data() + r * (p.head_dim + 1));
@@ -90,7 +98,8 @@ void check(const AttentionKernels& kernels, const Problem& p) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     ASSERT_NEAR(static_cast<double>(got[i]), static_cast<double>(expected[i]), tolerance)
         << kernels.name << " rows=" << p.n_rows << " keys=" << p.n_keys << " head_dim=" << p.head_dim
-        << " type=" << static_cast<int>(p.type) << " causal=" << p.causal << " page=" << p.page_tokens << " at " << i;
+        << " type=" << static_cast<int>(p.type) << " causal=" << p.causal << " page=" << p.page_tokens
+        << " at " << i;
 }
 
 TEST(Attention, MatchesTheOracle) {
@@ -99,8 +108,10 @@ TEST(Attention, MatchesTheOracle) {
     for (const int head_dim : {1, 8, 24, 31, 64, 80, 88, 104, 128})
       for (const int n_rows : {1, 3, 8, 9, 33})
         for (const int n_keys : {1, 14, 57, 113, 230})
-          for (const bool causal : {false, true}) check(kernels, {n_rows, n_keys, head_dim, ElementType::kF32, causal});
-    for (const int n_rows : {31, 32, 64, 65, 127, 128}) check(kernels, {n_rows, 240, 64, ElementType::kF32, true});
+          for (const bool causal : {false, true})
+            check(kernels, {n_rows, n_keys, head_dim, ElementType::kF32, causal});
+    for (const int n_rows : {31, 32, 64, 65, 127, 128})
+      check(kernels, {n_rows, 240, 64, ElementType::kF32, true});
   }
 }
 
@@ -152,12 +163,13 @@ TEST(Attention, NanStaysInItsRowAndInfiniteScoresFollowTheFormula) {
   for (const Isa isa : isas_to_test()) {
     for (const int n_rows : {4, 40}) {
       Operands operands({n_rows, 60, 32});
-      operands.queries()[35 + 5] = NAN;            // row 1
+      operands.queries()[35 + 5] = NAN;                                                              // row 1
       for (int d = 0; d < 32; ++d) operands.queries()[static_cast<std::size_t>(2 * 35 + d)] = 0.0F;  // row 2
       const std::vector<float> got = operands.run(attention_kernels(isa));
       for (int r = 0; r < n_rows; ++r)
         for (int d = 0; d < 32; ++d)
-          ASSERT_EQ(std::isnan(got[static_cast<std::size_t>(r * 33 + d)]), r == 1) << attention_kernels(isa).name << r;
+          ASSERT_EQ(std::isnan(got[static_cast<std::size_t>(r * 33 + d)]), r == 1)
+              << attention_kernels(isa).name << r;
     }
   }
 }
@@ -171,7 +183,8 @@ TEST(Attention, BitsOfARowDoNotDependOnItsNeighbours) {
       const int first = part == kAttentionFewRows ? 3 : 37;
       const int n = part == kAttentionFewRows ? 2 : 50;
       const std::vector<float> some = operands.run(attention_kernels(isa), first, n);
-      for (std::size_t i = static_cast<std::size_t>(first * 65); i < static_cast<std::size_t>((first + n) * 65); ++i)
+      for (std::size_t i = static_cast<std::size_t>(first * 65);
+           i < static_cast<std::size_t>((first + n) * 65); ++i)
         ASSERT_EQ(whole[i], some[i]) << attention_kernels(isa).name;
     }
   }

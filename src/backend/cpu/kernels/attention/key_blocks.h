@@ -1,5 +1,5 @@
-// Where a key or value row lies, and the scratch sizes shared by the implementations of attention.h. Plain C++:
-// included by files for one instruction set.
+// Where a key or value row lies, and the scratch sizes shared by the implementations of attention.h. Plain
+// C++: included by files for one instruction set.
 #pragma once
 
 #include "backend/cpu/kernels/attention/attention.h"
@@ -7,7 +7,7 @@
 namespace triptych::kernels {
 namespace {
 
-constexpr int kKeyBlock = 112;  // keys taken at once: a multiple of the tile heights 14 and (rounded up) 6
+constexpr int kKeyBlock = 112;    // keys taken at once: a multiple of the tile heights 14 and (rounded up) 6
 constexpr int kPanelFloats = 32;  // widest panel of query rows
 
 inline const char* key_row(const KeyValueRows& kv, ptrdiff_t j) {

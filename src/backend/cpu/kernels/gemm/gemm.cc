@@ -7,10 +7,12 @@ namespace triptych::kernels {
 const GemmKernels& gemm_kernels(Isa isa) {
   return first_supported<GemmKernels>(isa, {
 #if defined(__x86_64__)
-                                               {Isa::kAvx512, &kGemmAvx512},
-                                               {Isa::kAvx2, &kGemmAvx2},
+    {Isa::kAvx512, &kGemmAvx512}, {Isa::kAvx2, &kGemmAvx2},
 #endif
-                                               {Isa::kScalar, &kGemmScalar}});
+    {
+      Isa::kScalar, &kGemmScalar
+    }
+  });
 }
 
 }  // namespace triptych::kernels

@@ -2,8 +2,8 @@
 // tiles (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008);
 // these kernels pack one block and multiply one tile. Everything here runs on the calling thread.
 //
-// Each element of a tile is one chain over k, from the first to the last, of c = fma(a, w, c) (scalar: multiply,
-// then add). So its bits depend neither on the tile's size nor on its place in the matrix.
+// Each element of a tile is one chain over k, from the first to the last, of c = fma(a, w, c) (scalar:
+// multiply, then add). So its bits depend neither on the tile's size nor on its place in the matrix.
 #pragma once
 
 #include <stddef.h>
@@ -25,14 +25,14 @@ struct PackArgs {
 };
 
 struct TileArgs {
-  int n_rows;         // 1 .. max_rows
-  int k;              // >= 1
-  const float* a;     // [k][lda]: row r of the tile is a[i * lda + r]
+  int n_rows;      // 1 .. max_rows
+  int k;           // >= 1
+  const float* a;  // [k][lda]: row r of the tile is a[i * lda + r]
   ptrdiff_t lda;
-  const float* b;     // [k][panel_width]
-  float* c;           // [n_rows][ldc], panel_width columns
+  const float* b;  // [k][panel_width]
+  float* c;        // [n_rows][ldc], panel_width columns
   ptrdiff_t ldc;
-  bool accumulate;    // c += a b, each product chain starting at zero and added once; else c = a b
+  bool accumulate;  // c += a b, each product chain starting at zero and added once; else c = a b
 };
 
 struct GemmKernels {

@@ -26,8 +26,10 @@ TEST(Gemm, PackMovesEveryElementOnce) {
             for (int i = 0; i < k; ++i)
               for (int r = 0; r < width; ++r)
                 ASSERT_EQ(out[static_cast<std::size_t>(i * width + r)],
-                          r < n_rows ? 0.5F * w.as_float()[static_cast<std::size_t>(r * stride + k_begin + i)] : 0.0F)
-                    << gemm.name << " k=" << k << " width=" << width << " rows=" << n_rows << " i=" << i << " r=" << r;
+                          r < n_rows ? 0.5F * w.as_float()[static_cast<std::size_t>(r * stride + k_begin + i)]
+                                     : 0.0F)
+                    << gemm.name << " k=" << k << " width=" << width << " rows=" << n_rows << " i=" << i
+                    << " r=" << r;
             ASSERT_EQ(out[size], -77.0F) << "wrote behind the end";
           }
         }
@@ -90,7 +92,8 @@ TEST(Gemm, BitsDoNotDependOnTheTilesHeight) {
       std::vector<float> one(static_cast<std::size_t>(gemm.panel_width));
       gemm.tile({1, k, a.data() + r, gemm.max_rows, b.data(), one.data(), gemm.panel_width, false});
       for (int n = 0; n < gemm.panel_width; ++n)
-        ASSERT_EQ(one[static_cast<std::size_t>(n)], whole[static_cast<std::size_t>(r * gemm.panel_width + n)]);
+        ASSERT_EQ(one[static_cast<std::size_t>(n)],
+                  whole[static_cast<std::size_t>(r * gemm.panel_width + n)]);
     }
   }
 }

@@ -7,10 +7,12 @@ namespace triptych::kernels {
 const GemvKernels& gemv_kernels(Isa isa) {
   return first_supported<GemvKernels>(isa, {
 #if defined(__x86_64__)
-                                               {Isa::kAvx512, &kGemvAvx512},
-                                               {Isa::kAvx2, &kGemvAvx2},
+    {Isa::kAvx512, &kGemvAvx512}, {Isa::kAvx2, &kGemvAvx2},
 #endif
-                                               {Isa::kScalar, &kGemvScalar}});
+    {
+      Isa::kScalar, &kGemvScalar
+    }
+  });
 }
 
 }  // namespace triptych::kernels

@@ -1,6 +1,7 @@
-// Products of a matrix with few vectors: y[m][n] = sum over k of x[m][k] * w[n][k], the matrix read once, as a
-// stream. Lane j of a vector sums the products of k = j modulo the vector's length in order; the lanes are added
-// at the end as a fixed tree. So the bits of y[m][n] do not depend on how many vectors or rows one call takes.
+// Products of a matrix with few vectors: y[m][n] = sum over k of x[m][k] * w[n][k], the matrix read once, as
+// a stream. Lane j of a vector sums the products of k = j modulo the vector's length in order; the lanes are
+// added at the end as a fixed tree. So the bits of y[m][n] do not depend on how many vectors or rows one call
+// takes.
 #pragma once
 
 #include <stddef.h>
@@ -10,15 +11,15 @@
 namespace triptych::kernels {
 
 struct GemvArgs {
-  const void* w;         // first row, any alignment
-  ptrdiff_t w_stride;    // elements between rows
+  const void* w;       // first row, any alignment
+  ptrdiff_t w_stride;  // elements between rows
   ElementType type;
-  int n_rows;            // of w
+  int n_rows;  // of w
   ptrdiff_t k;
-  const float* x;        // n_vectors rows
+  const float* x;  // n_vectors rows
   ptrdiff_t x_stride;
-  int n_vectors;         // 1 .. kGemvMaxVectors
-  float* y;              // y[m * y_stride + n]
+  int n_vectors;  // 1 .. kGemvMaxVectors
+  float* y;       // y[m * y_stride + n]
   ptrdiff_t y_stride;
 };
 

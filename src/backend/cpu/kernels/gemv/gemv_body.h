@@ -1,7 +1,7 @@
 // The vector implementation of gemv.h; a *_avx*.cc file includes the vector header first.
 //
-// A block of R matrix rows meets M vectors: R * M accumulators, each loaded matrix vector is converted once and
-// used M times. Several rows at a time give independent sums (an addition takes four cycles) and streams.
+// A block of R matrix rows meets M vectors: R * M accumulators, each loaded matrix vector is converted once
+// and used M times. Several rows at a time give independent sums (an addition takes four cycles) and streams.
 #pragma once
 
 #include "backend/cpu/kernels/gemv/gemv.h"

@@ -71,7 +71,8 @@ TEST(Gemv, BitsDoNotDependOnTheOtherVectorsOrRows) {
       gemv.gemv({w.data(), k, ElementType::kF16, n_rows, k, x.data(), k, m, together.data(), n_rows});
       for (int i = 0; i < m; ++i) {
         for (int n = 0; n < n_rows; ++n) {
-          gemv.gemv({w.data() + 2 * n * k, k, ElementType::kF16, 1, k, x.data() + i * k, k, 1, single.data(), 1});
+          gemv.gemv(
+              {w.data() + 2 * n * k, k, ElementType::kF16, 1, k, x.data() + i * k, k, 1, single.data(), 1});
           ASSERT_EQ(single[0], together[static_cast<std::size_t>(i * n_rows + n)]) << gemv.name << " " << m;
         }
       }

@@ -9,14 +9,14 @@ constexpr int kLanes = 8;  // partial sums: keeps the error small and the loop f
 
 void gemv(const GemvArgs& g) {
   for (int n = 0; n < g.n_rows; ++n) {
-    const char* row = static_cast<const char*>(g.w) +
-                      n * g.w_stride * static_cast<std::ptrdiff_t>(element_bytes(g.type));
+    const char* row =
+        static_cast<const char*>(g.w) + n * g.w_stride * static_cast<std::ptrdiff_t>(element_bytes(g.type));
     for (int m = 0; m < g.n_vectors; ++m) {
       const float* x = g.x + m * g.x_stride;
       float lanes[kLanes] = {};
       for (std::ptrdiff_t i = 0; i < g.k; ++i) lanes[i % kLanes] += x[i] * load_element(row, g.type, i);
-      g.y[m * g.y_stride + n] = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) +
-                                ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
+      g.y[m * g.y_stride + n] =
+          ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
     }
   }
 }

@@ -7,10 +7,12 @@ namespace triptych::kernels {
 const NormKernels& norm_kernels(Isa isa) {
   return first_supported<NormKernels>(isa, {
 #if defined(__x86_64__)
-                                               {Isa::kAvx512, &kNormAvx512},
-                                               {Isa::kAvx2, &kNormAvx2},
+    {Isa::kAvx512, &kNormAvx512}, {Isa::kAvx2, &kNormAvx2},
 #endif
-                                               {Isa::kScalar, &kNormScalar}});
+    {
+      Isa::kScalar, &kNormScalar
+    }
+  });
 }
 
 }  // namespace triptych::kernels

@@ -12,8 +12,10 @@ struct NormKernels {
   const char* name;
   /// y = (x - mean) / sqrt(variance + eps) * weight + bias, variance biased (Ba, Kiros and Hinton, "Layer
   /// normalization", 2016). weight and bias may be null. y may be x.
-  void (*layer_norm)(ptrdiff_t n, const float* x, const float* weight, const float* bias, float eps, float* y);
-  /// y = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, "Root mean square layer normalization", 2019).
+  void (*layer_norm)(ptrdiff_t n, const float* x, const float* weight, const float* bias, float eps,
+                     float* y);
+  /// y = x / sqrt(mean(x^2) + eps) * weight (Zhang and Sennrich, "Root mean square layer normalization",
+  /// 2019).
   void (*rms_norm)(ptrdiff_t n, const float* x, const float* weight, float eps, float* y);
 };
 

@@ -17,7 +17,8 @@ void check(const NormKernels& norm, int n, float offset, float sigma) {
   const auto compare = [&](const char* what, double slack) {
     for (int i = 0; i < n; ++i) {
       const double e = static_cast<double>(expected[static_cast<std::size_t>(i) + 1]);
-      ASSERT_NEAR(static_cast<double>(y[static_cast<std::size_t>(i) + 1]), e, 16 * 0x1p-24 * (std::fabs(e) + slack))
+      ASSERT_NEAR(static_cast<double>(y[static_cast<std::size_t>(i) + 1]), e,
+                  16 * 0x1p-24 * (std::fabs(e) + slack))
           << norm.name << " " << what << " n=" << n << " i=" << i << " offset=" << offset;
     }
     ASSERT_EQ(y[static_cast<std::size_t>(n) + 1], -77.0F) << "wrote behind the end";

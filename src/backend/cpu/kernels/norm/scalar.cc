@@ -6,7 +6,8 @@
 namespace triptych::kernels {
 namespace {
 
-void layer_norm(std::ptrdiff_t n, const float* x, const float* weight, const float* bias, float eps, float* y) {
+void layer_norm(std::ptrdiff_t n, const float* x, const float* weight, const float* bias, float eps,
+                float* y) {
   double sum = 0;
   for (std::ptrdiff_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
   const double mean = sum / static_cast<double>(n);

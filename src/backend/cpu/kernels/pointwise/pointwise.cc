@@ -7,10 +7,12 @@ namespace triptych::kernels {
 const PointwiseKernels& pointwise_kernels(Isa isa) {
   return first_supported<PointwiseKernels>(isa, {
 #if defined(__x86_64__)
-                                               {Isa::kAvx512, &kPointwiseAvx512},
-                                               {Isa::kAvx2, &kPointwiseAvx2},
+    {Isa::kAvx512, &kPointwiseAvx512}, {Isa::kAvx2, &kPointwiseAvx2},
 #endif
-                                               {Isa::kScalar, &kPointwiseScalar}});
+    {
+      Isa::kScalar, &kPointwiseScalar
+    }
+  });
 }
 
 }  // namespace triptych::kernels

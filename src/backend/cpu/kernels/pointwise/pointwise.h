@@ -1,7 +1,7 @@
 // Element by element: activations, sums, rotary embedding. Operands are float32; `y` may be an operand.
 //
-// NaN gives NaN. Infinities follow the formulas (silu(-inf) is NaN, gelu(+inf) is +inf). exp underflows to zero
-// through the subnormal numbers and overflows to infinity.
+// NaN gives NaN. Infinities follow the formulas (silu(-inf) is NaN, gelu(+inf) is +inf). exp underflows to
+// zero through the subnormal numbers and overflows to infinity.
 #pragma once
 
 #include <stddef.h>

@@ -8,8 +8,9 @@
 namespace triptych::kernels {
 namespace {
 
-constexpr Function kFunctions[] = {Function::kNone,  Function::kGelu, Function::kGeluTanh, Function::kQuickGelu,
-                                   Function::kSilu,  Function::kRelu, Function::kRelu2,    Function::kExp};
+constexpr Function kFunctions[] = {Function::kNone,      Function::kGelu, Function::kGeluTanh,
+                                   Function::kQuickGelu, Function::kSilu, Function::kRelu,
+                                   Function::kRelu2,     Function::kExp};
 
 double exact(Function function, float value) {
   const long double x = static_cast<long double>(value);
@@ -35,12 +36,14 @@ double exact(Function function, float value) {
   return 0;
 }
 
-// Largest error over a sweep of float bit patterns (every 1009th of one sign) whose result is a normal number.
+// Largest error over a sweep of float bit patterns (every 1009th of one sign) whose result is a normal
+// number.
 struct Worst {
   double ulp = 0;
   float at = 0;
 };
-Worst sweep(const PointwiseKernels& kernels, Function function, bool negative, float smallest, float largest) {
+Worst sweep(const PointwiseKernels& kernels, Function function, bool negative, float smallest,
+            float largest) {
   const std::uint32_t end = std::bit_cast<std::uint32_t>(largest);
   std::vector<float> x;
   for (std::uint32_t bits = std::bit_cast<std::uint32_t>(smallest); bits <= end; bits += 1009)
@@ -65,24 +68,30 @@ struct Bound {
   float limit;
 };
 
-// The statement of accuracy: largest error in units in the last place against the formula in long double.
+// The statement of accuracy: largest error in units in the last place against the formula in long double. Far
+// below zero, where a result is under 1e-18 of its argument, e^x leaves the normal numbers or its argument's
+// rounding counts: the second bound.
 TEST(Pointwise, ErrorsOverADenseSweep) {
   const Bound bounds[] = {
-      {Function::kExp, "exp", 1.1, 1.1, 87.3F},
-      {Function::kGelu, "gelu", 3.0, 6.0, 5.0F},
-      {Function::kGeluTanh, "gelu_tanh", 4.0, 12.0, 3.0F},
-      {Function::kQuickGelu, "quick_gelu", 3.0, 3.0, 40.0F},
-      {Function::kSilu, "silu", 3.0, 3.0, 40.0F},
+      {Function::kExp, "exp", 1.0, 1.0, 87.3F},
+      {Function::kGelu, "gelu", 3.4, 7.6, 5.0F},
+      {Function::kGeluTanh, "gelu_tanh", 3.0, 50.0, 6.0F},
+      {Function::kQuickGelu, "quick_gelu", 3.0, 30.0, 50.0F},
+      {Function::kSilu, "silu", 3.0, 50.0, 87.0F},
   };
+  const PointwiseKernels* last = nullptr;
   for (const Isa isa : isas_to_test()) {
     const PointwiseKernels& kernels = pointwise_kernels(isa);
+    if (&kernels == last) continue;
+    last = &kernels;
     for (const Bound& b : bounds) {
       const Worst positive = sweep(kernels, b.function, false, 1e-30F, 88.7F);
       const Worst near = sweep(kernels, b.function, true, 1e-30F, b.limit);
       const Worst far = sweep(kernels, b.function, true, 1e-30F, 104.0F);
-      std::printf("%-8s %-10s max ulp: x >= 0 %.2f (at %g), x >= -%g %.2f (at %g), all %.2f (at %g)\n", kernels.name,
-                  b.name, positive.ulp, static_cast<double>(positive.at), static_cast<double>(b.limit), near.ulp,
-                  static_cast<double>(near.at), far.ulp, static_cast<double>(far.at));
+      std::printf("%-8s %-10s max ulp: x >= 0 %.2f (at %g), x >= -%g %.2f (at %g), all %.2f (at %g)\n",
+                  kernels.name, b.name, positive.ulp, static_cast<double>(positive.at),
+                  static_cast<double>(b.limit), near.ulp, static_cast<double>(near.at), far.ulp,
+                  static_cast<double>(far.at));
       EXPECT_LE(positive.ulp, b.max_ulp) << kernels.name << " " << b.name;
       EXPECT_LE(near.ulp, b.max_ulp) << kernels.name << " " << b.name;
       EXPECT_LE(far.ulp, b.max_ulp_negative) << kernels.name << " " << b.name;
@@ -91,8 +100,8 @@ TEST(Pointwise, ErrorsOverADenseSweep) {
 }
 
 TEST(Pointwise, ExpAtTheEdges) {
-  const std::vector<float> x = {0.0F, -0.0F,  88.72283F, 88.72284F, 89.5F, 1e30F, INFINITY, -87.4F, -90.0F,
-                                -103.9F, -104.0F, -110.0F,  -1e30F,    -INFINITY, NAN, 1e-40F};
+  const std::vector<float> x = {0.0F,   -0.0F,   88.72283F, 88.72284F, 89.5F,  1e30F,     INFINITY, -87.4F,
+                                -90.0F, -103.9F, -104.0F,   -110.0F,   -1e30F, -INFINITY, NAN,      1e-40F};
   for (const Isa isa : isas_to_test()) {
     std::vector<float> y(x.size());
     pointwise_kernels(isa).epilogue(
@@ -114,16 +123,19 @@ TEST(Pointwise, InfinitiesAndNan) {
       kPointwiseScalar.epilogue({f, n, x.data(), nullptr, nullptr, expected.data()});
       for (std::size_t i = 0; i < x.size(); ++i) {
         if (std::isnan(expected[i])) {
-          EXPECT_TRUE(std::isnan(y[i])) << pointwise_kernels(isa).name << " " << static_cast<int>(f) << " of " << x[i];
+          EXPECT_TRUE(std::isnan(y[i]))
+              << pointwise_kernels(isa).name << " " << static_cast<int>(f) << " of " << x[i];
         } else {
-          EXPECT_EQ(y[i], expected[i]) << pointwise_kernels(isa).name << " " << static_cast<int>(f) << " of " << x[i];
+          EXPECT_EQ(y[i], expected[i])
+              << pointwise_kernels(isa).name << " " << static_cast<int>(f) << " of " << x[i];
         }
       }
     }
   }
 }
 
-void expect_close(const std::vector<float>& got, const std::vector<float>& expected, const char* what, int n) {
+void expect_close(const std::vector<float>& got, const std::vector<float>& expected, const char* what,
+                  int n) {
   for (std::size_t i = 0; i < expected.size(); ++i)
     ASSERT_NEAR(static_cast<double>(got[i]), static_cast<double>(expected[i]),
                 8 * 0x1p-24 * (2 + std::fabs(static_cast<double>(expected[i]))))
@@ -144,7 +156,8 @@ TEST(Pointwise, EverySizeMisalignedAndInPlace) {
           std::vector<float> got = a;
           std::vector<float> expected = a;
           k.epilogue({f, n, got.data() + 1, b.data() + 1, c.data() + 1, got.data() + 1});
-          kPointwiseScalar.epilogue({f, n, expected.data() + 1, b.data() + 1, c.data() + 1, expected.data() + 1});
+          kPointwiseScalar.epilogue(
+              {f, n, expected.data() + 1, b.data() + 1, c.data() + 1, expected.data() + 1});
           expect_close(got, expected, k.name, n);
           got = a;
           expected = a;

@@ -7,10 +7,12 @@ namespace triptych::kernels {
 const RowKernels& row_kernels(Isa isa) {
   return first_supported<RowKernels>(isa, {
 #if defined(__x86_64__)
-                                               {Isa::kAvx512, &kRowAvx512},
-                                               {Isa::kAvx2, &kRowAvx2},
+    {Isa::kAvx512, &kRowAvx512}, {Isa::kAvx2, &kRowAvx2},
 #endif
-                                               {Isa::kScalar, &kRowScalar}});
+    {
+      Isa::kScalar, &kRowScalar
+    }
+  });
 }
 
 }  // namespace triptych::kernels

@@ -29,8 +29,9 @@ TEST(Rows, NarrowRoundsToNearestEven) {
   std::vector<float> x = random_floats(20000, 1, 100.0F);
   const std::vector<float> small = random_floats(20000, 2, 1e-6F);
   x.insert(x.end(), small.begin(), small.end());
-  for (const float special : {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 65504.0F, 65519.0F, 65520.0F, 1e30F, 3.4e38F,
-                              5.9604645e-8F, 2.9802322e-8F, 2.9802326e-8F, 1.0009766F, 1.0004883F, 1.0014648F, 1e-45F})
+  for (const float special :
+       {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 65504.0F, 65519.0F, 65520.0F, 1e30F, 3.4e38F, 5.9604645e-8F,
+        2.9802322e-8F, 2.9802326e-8F, 1.0009766F, 1.0004883F, 1.0014648F, 1e-45F})
     x.push_back(special);
   for (const Isa isa : isas_to_test()) {
     for (const ElementType type : kElementTypes) {

@@ -48,8 +48,8 @@ TRIPTYCH_INLINE Vf vmin(Vf c, Vf x) { return _mm256_min_ps(c, x); }
 TRIPTYCH_INLINE Vf vmax(Vf c, Vf x) { return _mm256_max_ps(c, x); }
 TRIPTYCH_INLINE Vf vround(Vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TRIPTYCH_INLINE Vf vabs(Vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0F), a); }
-/// p * 2^n for integral n in [-252, 252], with overflow to infinity. In two factors, so that subnormal results
-/// are reached; the first product is exact.
+/// p * 2^n for integral n in [-252, 252], with overflow to infinity. In two factors, so that subnormal
+/// results are reached; the first product is exact.
 TRIPTYCH_INLINE Vf vscale2(Vf p, Vf n) {
   const Vi whole = _mm256_cvtps_epi32(n);
   const Vi half = _mm256_srai_epi32(whole, 1);

@@ -80,8 +80,8 @@ TRIPTYCH_INLINE Vf vload_as(const void* p, ptrdiff_t i) {
   if constexpr (T == ElementType::kF32) {
     return _mm512_loadu_ps(static_cast<const char*>(p) + 4 * i);
   } else {
-    const __m256i h = _mm256_loadu_si256(
-        reinterpret_cast<const __m256i*>(static_cast<const char*>(p) + 2 * i));
+    const __m256i h =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(static_cast<const char*>(p) + 2 * i));
     if constexpr (T == ElementType::kF16) return _mm512_cvtph_ps(h);
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }

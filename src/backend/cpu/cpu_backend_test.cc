@@ -1,0 +1,593 @@
+// The CPU backend against plain double-precision loops, for several thread counts.
+#include "backend/cpu/cpu_backend.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "backend/cpu/kernels/test_util.h"
+#include "base/error.h"
+
+namespace {
+std::atomic<long> g_n_allocations{0};
+
+void* counted(std::size_t size_bytes, std::size_t alignment_bytes) {
+  g_n_allocations.fetch_add(1, std::memory_order_relaxed);
+  const std::size_t rounded = (size_bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  void* p = alignment_bytes <= alignof(std::max_align_t) ? std::malloc(size_bytes > 0 ? size_bytes : 1)
+                                                         : std::aligned_alloc(alignment_bytes, rounded);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+}  // namespace
+
+// Counts every allocation of the test program that goes through operator new.
+void* operator new(std::size_t size_bytes) { return counted(size_bytes, 1); }
+void* operator new[](std::size_t size_bytes) { return counted(size_bytes, 1); }
+void* operator new(std::size_t size_bytes, std::align_val_t alignment) {
+  return counted(size_bytes, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size_bytes, std::align_val_t alignment) {
+  return counted(size_bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete[](void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+
+namespace triptych {
+namespace {
+
+using kernels::random_floats;
+
+std::unique_ptr<Backend> backend(int n_threads) { return make_cpu_backend({n_threads, false, std::nullopt}); }
+
+Tensor random_tensor(const Shape& shape, unsigned seed, float sigma = 1.0F) {
+  Tensor t(DType::kF32, shape);
+  const std::vector<float> values = random_floats(static_cast<std::size_t>(shape.numel()), seed, sigma);
+  std::memcpy(t.f32(), values.data(), values.size() * sizeof(float));
+  return t;
+}
+
+WeightEntry random_weight(DType dtype, const Shape& shape, unsigned seed, std::vector<float>* as_float) {
+  const ElementType type = dtype == DType::kF32   ? ElementType::kF32
+                           : dtype == DType::kF16 ? ElementType::kF16
+                                                  : ElementType::kBF16;
+  auto stored = std::make_shared<kernels::StoredArray>(
+      type, random_floats(static_cast<std::size_t>(shape.numel()), seed, 0.2F), 2);
+  as_float->insert(as_float->end(), stored->as_float().begin(), stored->as_float().end());
+  WeightEntry entry;
+  entry.name = "w" + std::to_string(seed);
+  entry.view = TensorView::of_const(stored->data(), dtype, shape);
+  entry.owner = stored;
+  return entry;
+}
+
+struct LinearProblem {
+  int m;
+  int k;
+  std::vector<int> n;  // rows of each part
+  DType dtype = DType::kF32;
+  bool bias = true;
+  Activation activation = Activation::kNone;
+  enum { kNoResidual, kResidual, kInPlace } residual = kNoResidual;
+};
+
+class LinearCase {
+ public:
+  explicit LinearCase(const LinearProblem& p) : p_(p), n_total_(std::accumulate(p.n.begin(), p.n.end(), 0)) {
+    LinearSpec spec;
+    spec.name = "test";
+    unsigned seed = 10;
+    for (const int n : p.n) {
+      spec.parts.push_back(random_weight(p.dtype, {n, p.k}, seed++, &w_));
+      if (p.bias) spec.biases.push_back(random_weight(p.dtype, {n}, seed++, &b_));
+    }
+    spec_ = spec;
+    x_ = random_tensor({p.m, p.k + 5}, 1);
+    residual_ = random_tensor({p.m, n_total_ + 1}, 2);
+  }
+
+  Tensor run(Backend& b) const {
+    const std::unique_ptr<LinearWeight> weight = b.prepare_linear(spec_);
+    EXPECT_EQ(weight->n_out(), n_total_);
+    EXPECT_EQ(weight->n_in(), p_.k);
+    Tensor y(DType::kF32, {p_.m, n_total_ + 2});
+    TensorView out = y.view().cols(0, n_total_);
+    for (std::int64_t i = 0; i < y.shape().numel(); ++i) y.f32()[i] = -77.0F;
+    LinearEpilogue epilogue;
+    epilogue.activation = p_.activation;
+    if (p_.residual == LinearProblem::kResidual) epilogue.residual = residual_.view().cols(0, n_total_);
+    if (p_.residual == LinearProblem::kInPlace) {
+      copy(residual_.view().cols(0, n_total_), out);
+      epilogue.residual = out;
+    }
+    b.linear(*weight, x_.view().cols(0, p_.k), epilogue, out);
+    return y;
+  }
+
+  // Error of a sum of k products; an activation changes it by its slope, at most 1.13, and a few roundings.
+  void check(const Tensor& y, const std::string& what) const {
+    for (int m = 0; m < p_.m; ++m) {
+      for (int n = 0; n < n_total_ + 2; ++n) {
+        const float got = y.f32()[m * (n_total_ + 2) + n];
+        if (n >= n_total_) {
+          ASSERT_EQ(got, -77.0F) << what;
+          continue;
+        }
+        double sum = p_.bias ? static_cast<double>(b_[static_cast<std::size_t>(n)]) : 0;
+        double magnitude = std::fabs(sum);
+        for (int i = 0; i < p_.k; ++i) {
+          const double product = static_cast<double>(x_.f32()[m * (p_.k + 5) + i]) *
+                                 static_cast<double>(w_[static_cast<std::size_t>(n * p_.k + i)]);
+          sum += product;
+          magnitude += std::fabs(product);
+        }
+        if (p_.activation == Activation::kGelu) sum = sum * 0.5 * std::erfc(-sum * 0.70710678118654752);
+        if (p_.residual != LinearProblem::kNoResidual)
+          sum += static_cast<double>(residual_.f32()[m * (n_total_ + 1) + n]);
+        ASSERT_NEAR(static_cast<double>(got), sum, 1.13 * (p_.k + 8) * 0x1p-24 * (magnitude + 4))
+            << what << " m=" << p_.m << " k=" << p_.k << " n=" << n_total_ << " at " << m << ", " << n;
+      }
+    }
+  }
+
+ private:
+  LinearProblem p_;
+  int n_total_;
+  std::vector<float> w_;
+  std::vector<float> b_;
+  LinearSpec spec_;
+  Tensor x_;
+  Tensor residual_;
+};
+
+TEST(CpuBackend, LinearMatchesDoublesAtEverySize) {
+  const auto cpu = backend(2);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (const int m : {1, 2, 5, 16, 17, 29, 59})
+      for (const int k : {1, 15, 64, 100})
+        for (const int n : {1, 16, 31, 33, 70}) {
+          const LinearCase c({m, k, {n}, dtype});
+          c.check(c.run(*cpu), "plain");
+        }
+}
+
+TEST(CpuBackend, LinearWithSeveralPartsEpilogueAndBlocksOfK) {
+  const auto cpu = backend(2);
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int m : {1, 9, 40}) {
+      for (const bool bias : {false, true}) {
+        for (const auto residual :
+             {LinearProblem::kNoResidual, LinearProblem::kResidual, LinearProblem::kInPlace}) {
+          for (const Activation a : {Activation::kNone, Activation::kGelu}) {
+            const LinearCase c({m, 1100, {40, 7, 33}, dtype, bias, a, residual});
+            c.check(c.run(*cpu), "parts");
+          }
+        }
+      }
+    }
+  }
+  const LinearCase tall({1600, 40, {40}, DType::kF32});  // more than one block of rows
+  tall.check(tall.run(*cpu), "tall");
+}
+
+TEST(CpuBackend, SameBitsForAnyNumberOfThreads) {
+  const auto one = backend(1);
+  for (const int n_threads : {2, 3, 5}) {
+    const auto many = backend(n_threads);
+    for (const int m : {1, 16, 40, 200}) {
+      const LinearCase c({m, 700, {100, 60}, DType::kBF16, true, Activation::kSilu, LinearProblem::kInPlace});
+      const Tensor a = c.run(*one);
+      const Tensor b = c.run(*many);
+      ASSERT_EQ(std::memcmp(a.f32(), b.f32(), static_cast<std::size_t>(a.shape().numel()) * 4), 0)
+          << n_threads << " threads, m=" << m;
+    }
+  }
+}
+
+// Within the two ways to multiply a row's bits do not depend on the others.
+TEST(CpuBackend, LinearRowsDoNotDependOnTheBatch) {
+  const auto cpu = backend(2);
+  std::vector<float> unused;
+  LinearSpec spec;
+  spec.name = "test";
+  spec.parts.push_back(random_weight(DType::kF16, {130, 600}, 3, &unused));
+  const auto weight = cpu->prepare_linear(spec);
+  const Tensor x = random_tensor({300, 600}, 4);
+  const auto run = [&](int begin, int end) {
+    Tensor y(DType::kF32, {end - begin, 130});
+    TensorView view = y.view();
+    cpu->linear(*weight, x.view().rows(begin, end), {}, view);
+    return y;
+  };
+  const Tensor many = run(0, 300);
+  const Tensor fewer = run(100, 120);
+  EXPECT_EQ(std::memcmp(many.f32() + 100 * 130, fewer.f32(), 20 * 130 * 4), 0);
+  const Tensor few = run(0, 16);
+  const Tensor single = run(7, 8);
+  EXPECT_EQ(std::memcmp(few.f32() + 7 * 130, single.f32(), 130 * 4), 0);
+}
+
+TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
+  const auto cpu = backend(1);
+  std::vector<float> unused;
+  LinearSpec spec;
+  spec.name = "layer";
+  spec.parts.push_back(random_weight(DType::kF32, {4, 8}, 3, &unused));
+  spec.parts.push_back(random_weight(DType::kF32, {4, 9}, 4, &unused));
+  try {
+    cpu->prepare_linear(spec);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kInvalidFile);
+    EXPECT_NE(std::string(e.what()).find("w4"), std::string::npos) << e.what();
+  }
+  spec.parts.pop_back();
+  spec.parts[0].view = TensorView::of_const(spec.parts[0].view.cdata(), DType::kI8, {4, 8});
+  try {
+    cpu->prepare_linear(spec);
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), ErrorCode::kUnsupported);
+    EXPECT_NE(std::string(e.what()).find("w3"), std::string::npos) << e.what();
+  }
+  EXPECT_THROW(cpu->make_kv_cache({1 << 30, 1 << 20, 1 << 20, 64, 1 << 30}), Error);
+  EXPECT_THROW(cpu->make_kv_cache({1, 1, 64, 64, 1, DType::kI8}), Error);
+}
+
+// Plain attention by the definition.
+std::vector<double> attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArgs& args) {
+  const std::int64_t h = q.shape().dim(1);
+  const std::int64_t hkv = k.shape().dim(1);
+  const std::int64_t d = q.shape().dim(2);
+  std::vector<double> y(static_cast<std::size_t>(q.shape().numel()), 0.0);
+  for (std::size_t s = 0; s + 1 < args.cu_q.size(); ++s) {
+    const std::int64_t n_q = args.cu_q[s + 1] - args.cu_q[s];
+    const std::int64_t n_k = args.cu_k[s + 1] - args.cu_k[s];
+    for (std::int64_t i = 0; i < n_q; ++i) {
+      for (std::int64_t head = 0; head < h; ++head) {
+        const float* qr = q.f32() + ((args.cu_q[s] + i) * h + head) * d;
+        double* out = y.data() + ((args.cu_q[s] + i) * h + head) * d;
+        const std::int64_t visible = args.causal ? std::max<std::int64_t>(0, n_k - n_q + i + 1) : n_k;
+        std::vector<double> weights;
+        double top = -INFINITY;
+        for (std::int64_t j = 0; j < visible; ++j) {
+          const float* kr = k.f32() + ((args.cu_k[s] + j) * hkv + head / (h / hkv)) * d;
+          double dot = 0;
+          for (std::int64_t c = 0; c < d; ++c) dot += static_cast<double>(qr[c]) * static_cast<double>(kr[c]);
+          weights.push_back(dot * static_cast<double>(args.scale));
+          top = std::max(top, weights.back());
+        }
+        double sum = 0;
+        for (double& w : weights) sum += (w = std::exp(w - top));
+        for (std::int64_t j = 0; j < visible; ++j) {
+          const float* vr = v.f32() + ((args.cu_k[s] + j) * hkv + head / (h / hkv)) * d;
+          for (std::int64_t c = 0; c < d; ++c)
+            out[c] += weights[static_cast<std::size_t>(j)] / sum * static_cast<double>(vr[c]);
+        }
+      }
+    }
+  }
+  return y;
+}
+
+void expect_near(const Tensor& got, const std::vector<double>& expected, double tolerance, const char* what) {
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    ASSERT_NEAR(static_cast<double>(got.f32()[i]), expected[i], tolerance) << what << " at " << i;
+}
+
+TEST(CpuBackend, AttentionOfRaggedSegments) {
+  const std::vector<std::int32_t> cu_q = {0, 3, 3, 150, 151, 171};
+  const std::vector<std::int32_t> cu_k = {0, 130, 140, 287, 288, 298};
+  const auto one = backend(1);
+  const auto three = backend(3);
+  for (const int hkv : {1, 2, 6}) {
+    for (const int d : {24, 64, 80}) {
+      for (const bool causal : {false, true}) {
+        const Tensor q = random_tensor({171, 6, d}, 1);
+        const Tensor k = random_tensor({298, hkv, d}, 2);
+        const Tensor v = random_tensor({298, hkv, d}, 3);
+        AttentionArgs args;
+        args.q = q;
+        args.k = k;
+        args.v = v;
+        args.cu_q = cu_q;
+        args.cu_k = cu_k;
+        args.scale = 1.0F / std::sqrt(static_cast<float>(d));
+        args.causal = causal;
+        Tensor y(DType::kF32, {171, 6, d});
+        TensorView view = y.view();
+        one->attention(args, view);
+        // Scores of size 1 and values of size up to 5.
+        expect_near(y, attend(q, k, v, args), 5 * (d + 32) * 0x1p-24 * 4, "attention");
+        Tensor again(DType::kF32, {171, 6, d});
+        view = again.view();
+        three->attention(args, view);
+        ASSERT_EQ(std::memcmp(y.f32(), again.f32(), static_cast<std::size_t>(y.shape().numel()) * 4), 0);
+      }
+    }
+  }
+}
+
+TEST(CpuBackend, AttentionOverViewsOfOneFusedTensor) {
+  const auto cpu = backend(2);
+  const Tensor qkv = random_tensor({50, 3 * 4 * 16}, 1);
+  const auto part = [&](int i) { return qkv.view().cols(i * 64, (i + 1) * 64).split_last(4, 16); };
+  const std::vector<std::int32_t> cu = {0, 50};
+  AttentionArgs args;
+  args.q = part(0);
+  args.k = part(1);
+  args.v = part(2);
+  args.cu_q = cu;
+  args.cu_k = cu;
+  args.scale = 0.25F;
+  Tensor y(DType::kF32, {50, 4, 16});
+  TensorView view = y.view();
+  cpu->attention(args, view);
+  const auto dense = [&](int i) { return Tensor::copy_of(part(i)); };
+  expect_near(y, attend(dense(0), dense(1), dense(2), args), 1e-5, "fused");
+}
+
+// The cache, filled in two steps, against plain causal attention.
+TEST(CpuBackend, PagedAttentionFollowsTheCache) {
+  for (const int n_threads : {1, 3}) {
+    const auto cpu = backend(n_threads);
+    for (const int page_tokens : {5, 64}) {
+      const int hkv = 2;
+      const int d = 40;
+      const int n = 150;
+      const auto cache = cpu->make_kv_cache({3, hkv, d, page_tokens, 80, DType::kF32});
+      const Tensor q = random_tensor({n, 4, d}, 1);
+      const Tensor k = random_tensor({n, hkv, d}, 2);
+      const Tensor v = random_tensor({n, hkv, d}, 3);
+      std::vector<std::int32_t> pages;
+      for (int i = 0; i < (n + page_tokens - 1) / page_tokens; ++i) pages.push_back(79 - 2 * i);
+      const auto slot = [&](int t) {
+        return pages[static_cast<std::size_t>(t / page_tokens)] * page_tokens + t % page_tokens;
+      };
+      Tensor y(DType::kF32, {n, 4, d});
+      for (const auto& [begin, end] :
+           std::vector<std::pair<int, int>>{{0, 100}, {100, 101}, {101, 103}, {103, n}}) {
+        std::vector<std::int32_t> slots;
+        for (int t = begin; t < end; ++t) slots.push_back(slot(t));
+        cpu->kv_append(*cache, 1, k.view().rows(begin, end), v.view().rows(begin, end), slots);
+        KvSequence s;
+        s.n_rows = end - begin;
+        s.n_context = end;
+        s.pages = pages;
+        TensorView out = y.view().rows(begin, end);
+        cpu->paged_attention(*cache, 1, {&s, 1}, 0.2F, q.view().rows(begin, end), out);
+      }
+      const std::vector<std::int32_t> cu = {0, n};
+      AttentionArgs args;
+      args.cu_q = cu;
+      args.cu_k = cu;
+      args.scale = 0.2F;
+      args.causal = true;
+      expect_near(y, attend(q, k, v, args), 5e-5, "paged");
+    }
+  }
+}
+
+TEST(CpuBackend, SeveralSequencesInOneStep) {
+  const auto cpu = backend(2);
+  const int d = 32;
+  const auto cache = cpu->make_kv_cache({1, 1, d, 16, 40, DType::kF16});
+  // Sequence a: 20 new tokens on 0 old; b: 1 new on 37 old; rows in the order b, a.
+  const Tensor k = random_tensor({58, 1, d}, 2);
+  const Tensor v = random_tensor({58, 1, d}, 3);
+  std::vector<std::int32_t> pages_a = {7, 3};
+  std::vector<std::int32_t> pages_b = {1, 0, 39};
+  std::vector<std::int32_t> slots;
+  for (int t = 0; t < 38; ++t) slots.push_back(pages_b[static_cast<std::size_t>(t / 16)] * 16 + t % 16);
+  for (int t = 0; t < 20; ++t) slots.push_back(pages_a[static_cast<std::size_t>(t / 16)] * 16 + t % 16);
+  cpu->kv_append(*cache, 0, k, v, slots);
+  const Tensor q = random_tensor({21, 2, d}, 1);
+  KvSequence sequences[2];
+  sequences[0] = {0, 1, 38, 37, pages_b};
+  sequences[1] = {1, 20, 20, 20, pages_a};
+  Tensor y(DType::kF32, {21, 2, d});
+  TensorView view = y.view();
+  cpu->paged_attention(*cache, 0, sequences, 0.3F, q, view);
+  const std::vector<std::int32_t> cu_q = {0, 1, 21};
+  const std::vector<std::int32_t> cu_k = {0, 38, 58};
+  AttentionArgs args;
+  args.cu_q = cu_q;
+  args.cu_k = cu_k;
+  args.scale = 0.3F;
+  args.causal = true;
+  // float16 keys and values: relative error 2^-11 of scores of size 2 and values of size 3.
+  expect_near(y, attend(q, k, v, args), 2e-2, "two sequences");
+}
+
+TEST(CpuBackend, RowsAndPointwise) {
+  const auto cpu = backend(2);
+  std::vector<float> table;
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    table.clear();
+    const auto embedding = cpu->prepare_embedding(random_weight(dtype, {30, 17}, 1, &table));
+    const std::vector<std::int32_t> ids = {29, 0, 7, 7};
+    Tensor y(DType::kF32, {4, 17});
+    TensorView view = y.view();
+    cpu->embedding(*embedding, ids, view);
+    for (std::size_t i = 0; i < ids.size(); ++i)
+      EXPECT_EQ(std::memcmp(y.f32() + i * 17, table.data() + ids[i] * 17, 17 * 4), 0);
+  }
+
+  const Tensor a = random_tensor({40, 33}, 2);
+  const Tensor b = random_tensor({40, 33}, 3);
+  Tensor sum(DType::kF32, {40, 33});
+  TensorView view = sum.view();
+  cpu->add(a, b, view);
+  for (int i = 0; i < 40 * 33; ++i) ASSERT_EQ(sum.f32()[i], a.f32()[i] + b.f32()[i]);
+  const std::vector<float> factors = random_floats(40, 4);
+  cpu->scale_rows(view, factors);
+  for (int i = 0; i < 40 * 33; ++i)
+    ASSERT_EQ(sum.f32()[i], (a.f32()[i] + b.f32()[i]) * factors[static_cast<std::size_t>(i / 33)]);
+
+  const std::vector<std::int32_t> rows = {3, 39, 0};
+  Tensor picked(DType::kF32, {3, 33});
+  view = picked.view();
+  cpu->gather_rows(a, rows, view);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(std::memcmp(picked.f32() + i * 33, a.f32() + rows[i] * 33, 33 * 4), 0);
+  Tensor target = Tensor::zeros(DType::kF32, {40, 33});
+  view = target.view();
+  cpu->scatter_rows(picked, rows, view);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(std::memcmp(target.f32() + rows[i] * 33, a.f32() + rows[i] * 33, 33 * 4), 0);
+
+  Tensor gated(DType::kF32, {40, 16});
+  view = gated.view();
+  const TensorView wide = a.view().cols(0, 32);
+  cpu->gated_activation(Activation::kSilu, wide, view);
+  for (int t = 0; t < 40; ++t) {
+    for (int i = 0; i < 16; ++i) {
+      const double g = static_cast<double>(a.f32()[t * 33 + i]);
+      ASSERT_NEAR(static_cast<double>(gated.f32()[t * 16 + i]),
+                  g / (1 + std::exp(-g)) * static_cast<double>(a.f32()[t * 33 + 16 + i]), 1e-6);
+    }
+  }
+}
+
+TEST(CpuBackend, NormsOverStridedHeads) {
+  const auto cpu = backend(2);
+  const Tensor wide = random_tensor({9, 3 * 20}, 1);
+  const Tensor weight = random_tensor({10}, 2);
+  const Tensor bias = random_tensor({10}, 3);
+  const TensorView heads = wide.view().cols(20, 40).split_last(2, 10);  // [9, 2, 10], strided
+  Tensor y(DType::kF32, {9, 2, 10});
+  TensorView view = y.view();
+  cpu->layer_norm(heads, weight, bias, 1e-5F, view);
+  for (int t = 0; t < 9; ++t) {
+    for (int h = 0; h < 2; ++h) {
+      const float* row = wide.f32() + t * 60 + 20 + h * 10;
+      double mean = 0;
+      double variance = 0;
+      for (int i = 0; i < 10; ++i) mean += static_cast<double>(row[i]) / 10;
+      for (int i = 0; i < 10; ++i) variance += std::pow(static_cast<double>(row[i]) - mean, 2) / 10;
+      for (int i = 0; i < 10; ++i)
+        ASSERT_NEAR(static_cast<double>(y.f32()[(t * 2 + h) * 10 + i]),
+                    (static_cast<double>(row[i]) - mean) / std::sqrt(variance + 1e-5) *
+                            static_cast<double>(weight.f32()[i]) +
+                        static_cast<double>(bias.f32()[i]),
+                    1e-5);
+    }
+  }
+}
+
+TEST(CpuBackend, RopeTurnsTheFirstPairsOnly) {
+  const auto cpu = backend(2);
+  const Tensor before = random_tensor({7, 3, 20}, 1);
+  Tensor x = Tensor::copy_of(before);
+  Tensor cos(DType::kF32, {7, 6});
+  Tensor sin(DType::kF32, {7, 6});
+  for (int i = 0; i < 42; ++i) {
+    cos.f32()[i] = std::cos(static_cast<float>(i) * 0.3F);
+    sin.f32()[i] = std::sin(static_cast<float>(i) * 0.3F);
+  }
+  TensorView view = x.view();
+  cpu->rope(view, cos, sin);
+  for (int t = 0; t < 7; ++t) {
+    for (int h = 0; h < 3; ++h) {
+      for (int d = 0; d < 20; ++d) {
+        const float* row = before.f32() + (t * 3 + h) * 20;
+        const int pair = d % 6;
+        const double c = static_cast<double>(cos.f32()[t * 6 + pair]);
+        const double s = static_cast<double>(sin.f32()[t * 6 + pair]);
+        const double lo = static_cast<double>(row[pair]);
+        const double hi = static_cast<double>(row[pair + 6]);
+        const double expected =
+            d < 6 ? lo * c - hi * s : (d < 12 ? hi * c + lo * s : static_cast<double>(row[d]));
+        ASSERT_NEAR(static_cast<double>(x.f32()[(t * 3 + h) * 20 + d]), expected, 1e-6)
+            << t << " " << h << " " << d;
+      }
+    }
+  }
+}
+
+TEST(CpuBackend, PatchesAreFlattenedAsAConvolutionWeight) {
+  const auto cpu = backend(2);
+  const Tensor picture = random_tensor({3, 8, 12}, 1);
+  Tensor rows(DType::kF32, {6, 48});
+  TensorView view = rows.view();
+  cpu->patchify(picture, 4, view);
+  for (int gy = 0; gy < 2; ++gy)
+    for (int gx = 0; gx < 3; ++gx)
+      for (int c = 0; c < 3; ++c)
+        for (int py = 0; py < 4; ++py)
+          for (int px = 0; px < 4; ++px)
+            ASSERT_EQ(rows.f32()[(gy * 3 + gx) * 48 + c * 16 + py * 4 + px],
+                      picture.f32()[(c * 8 + gy * 4 + py) * 12 + gx * 4 + px]);
+}
+
+// A layer's worth of operations, twice: the second time takes no memory.
+TEST(CpuBackend, NoAllocationAfterTheFirstStep) {
+  const auto cpu = backend(3);
+  std::vector<float> unused;
+  LinearSpec spec;
+  spec.name = "qkv";
+  for (unsigned i = 0; i < 3; ++i) spec.parts.push_back(random_weight(DType::kF16, {64, 64}, i, &unused));
+  const auto weight = cpu->prepare_linear(spec);
+  const auto cache = cpu->make_kv_cache({1, 2, 32, 16, 40, DType::kBF16});
+  std::vector<std::int32_t> pages(40);
+  std::iota(pages.begin(), pages.end(), 0);
+  std::vector<std::int32_t> slots(300);
+  std::iota(slots.begin(), slots.end(), 0);
+  const Tensor x = random_tensor({300, 64}, 5);
+  Tensor qkv(DType::kF32, {300, 192});
+  Tensor y(DType::kF32, {300, 2, 32});
+  const Tensor norm = random_tensor({64}, 6);
+  const Tensor cos = random_tensor({300, 16}, 7);
+  const std::vector<std::int32_t> cu = {0, 100, 300};
+  const auto step = [&](int n, int n_context) {
+    TensorView out = qkv.view().rows(0, n);
+    cpu->linear(*weight, x.view().rows(0, n), {}, out);
+    TensorView q = out.cols(0, 64).split_last(2, 32);
+    TensorView k = out.cols(64, 128).split_last(2, 32);
+    const TensorView v = out.cols(128, 192).split_last(2, 32);
+    cpu->rope(q, cos.view().rows(0, n), cos.view().rows(0, n));
+    cpu->kv_append(
+        *cache, 0, k, v,
+        std::span(slots).subspan(static_cast<std::size_t>(n_context - n), static_cast<std::size_t>(n)));
+    const KvSequence s = {0, n, n_context, 300, pages};
+    TensorView attended = y.view().rows(0, n);
+    cpu->paged_attention(*cache, 0, {&s, 1}, 0.1F, q, attended);
+    TensorView flat = attended.merge_last();
+    cpu->rms_norm(flat, norm, 1e-6F, flat);
+    cpu->activation(Activation::kGelu, flat, flat);
+    if (n == 300) {
+      AttentionArgs args;
+      args.q = q;
+      args.k = k;
+      args.v = v;
+      args.cu_q = cu;
+      args.cu_k = cu;
+      cpu->attention(args, attended);
+    }
+  };
+  step(300, 300);
+  step(1, 300);
+  const long before = g_n_allocations.load();
+  step(300, 300);
+  step(1, 300);
+  step(4, 300);
+  EXPECT_EQ(g_n_allocations.load(), before);
+  const auto counted = std::make_unique<int>(1);
+  EXPECT_GT(g_n_allocations.load(), before) << "the counter does not count";
+}
+
+}  // namespace
+}  // namespace triptych
