@@ -1,0 +1,35 @@
+// Normalizers of tokenizer.json ("normalizer"): BertNormalizer, Strip, StripAccents, NFC, NFD, NFKC, NFKD,
+// Sequence, Lowercase, Nmt, Precompiled, Replace, Prepend, ByteLevel. Behaviour as in Hugging Face tokenizers
+// 0.23.
+#pragma once
+
+#include <memory>
+
+#include "base/json.h"
+#include "text/normalized_text.h"
+
+namespace triptych {
+
+class Normalizer {
+ public:
+  virtual ~Normalizer() = default;
+  virtual void apply(NormalizedText& text) const = 0;
+};
+
+/// From the JSON value of "normalizer"; null for a JSON null. Throws Error(kInvalidFile), or
+/// Error(kUnsupported) that names an unknown type.
+std::unique_ptr<Normalizer> parse_normalizer(const JsonView& view);
+
+/// A form without JSON, for file forms that imply it.
+std::unique_ptr<Normalizer> make_nfc_normalizer();
+
+/// BertNormalizer without JSON, for vocab.txt.
+struct BertNormalizerOptions {
+  bool clean_text = true;
+  bool handle_chinese_chars = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+std::unique_ptr<Normalizer> make_bert_normalizer(const BertNormalizerOptions& options);
+
+}  // namespace triptych

@@ -1,0 +1,53 @@
+// Pre-tokenizers of tokenizer.json ("pre_tokenizer"): ByteLevel, Metaspace, Split, Whitespace,
+// WhitespaceSplit, Punctuation, Digits, BertPreTokenizer, CharDelimiterSplit, FixedLength, Sequence.
+// Behaviour as in Hugging Face tokenizers 0.23. They cut a normalised text into the pieces that the model
+// encodes one by one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+
+namespace triptych {
+
+/// A part of PieceList::text.
+struct Piece {
+  std::uint32_t begin = 0;
+  std::uint32_t end = 0;
+  bool at_start = false;  // its first byte came from the first byte of the whole input
+};
+
+struct PieceList {
+  std::string text;
+  std::vector<Piece> pieces;
+
+  std::string_view operator[](std::size_t i) const {
+    return std::string_view(text).substr(pieces[i].begin, pieces[i].end - pieces[i].begin);
+  }
+};
+
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  virtual void apply(PieceList& list) const = 0;
+  /// True when Piece::at_start matters.
+  virtual bool needs_start() const { return false; }
+  /// True when pieces can be whole paragraphs (nothing cuts at words).
+  virtual bool long_pieces() const { return false; }
+};
+
+/// From the JSON value of "pre_tokenizer"; null for a JSON null. Throws Error(kInvalidFile), or
+/// Error(kUnsupported) that names an unknown type.
+std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view);
+
+/// Splits with a pattern (empty: GPT-2's), then writes bytes in the byte alphabet.
+std::unique_ptr<PreTokenizer> make_byte_level_pre_tokenizer(std::string_view pattern, bool add_prefix_space,
+                                                            std::string_view where);
+std::unique_ptr<PreTokenizer> make_bert_pre_tokenizer();
+
+}  // namespace triptych
