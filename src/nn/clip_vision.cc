@@ -79,6 +79,7 @@ TensorView ClipVision::embed(ExecContext& cx, std::span<const TensorView> pictur
   const std::int64_t n_class = config_.siglip ? 0 : 1;
   const auto n = static_cast<std::int64_t>(pictures.size());
   TensorView h = cx.empty({n * n_rows, d});
+  TensorView shown = cx.tapping() ? cx.empty({n * config_.n_patches(), d}) : TensorView();
   for (std::int64_t i = 0; i < n; ++i) {
     const ArenaScope scratch(cx.arena());
     TensorView patches =
@@ -86,9 +87,11 @@ TensorView ClipVision::embed(ExecContext& cx, std::span<const TensorView> pictur
     TensorView rows = h.rows(i * n_rows, (i + 1) * n_rows);
     if (n_class == 1) cx.copy(class_embedding_.view(), rows.row(0));
     cx.linear_into(*patch_embedding_, patches, rows.rows(n_class, n_rows));  // [P, D]
-    if (i == 0) cx.tap(rows.rows(n_class, n_rows), "{}.embeddings.patch_embedding", taps_);
+    if (cx.tapping())
+      cx.copy(rows.rows(n_class, n_rows), shown.rows(i * config_.n_patches(), (i + 1) * config_.n_patches()));
     cx.add_inplace(rows, position_embedding_.view());
   }
+  cx.tap(shown, "{}.embeddings.patch_embedding", taps_);
   return h;
 }
 
