@@ -1,4 +1,4 @@
-# triptych_layer(<dir> [EXECUTABLE name] [EXCLUDE subdir...] [PUBLIC libs...] [PRIVATE libs...])
+# triptych_layer(<dir> [EXECUTABLE name] [EXCLUDE subdir...] [PUBLIC libs...] [PRIVATE libs...] [TEST libs...])
 #
 # Makes library triptych_<dir with / as _> from src/<dir>/**/*.cc and, when tests are on, executable <dir>_tests from the
 # *_test.cc files beside the sources. A file's suffix chooses its instruction set (foo_avx2.cc, foo_avx512.cc,
@@ -81,7 +81,7 @@ function(triptych_test name label)
 endfunction()
 
 function(triptych_layer dir)
-  cmake_parse_arguments(L "" "EXECUTABLE" "PUBLIC;PRIVATE;EXCLUDE" ${ARGN})
+  cmake_parse_arguments(L "" "EXECUTABLE" "PUBLIC;PRIVATE;EXCLUDE;TEST" ${ARGN})
   string(REPLACE "/" "_" id ${dir})
   set(root ${PROJECT_SOURCE_DIR}/src/${dir})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${root}/*.cc)
@@ -112,7 +112,7 @@ function(triptych_layer dir)
   endif()
   if(TRIPTYCH_TESTS AND tests)
     add_executable(${id}_tests ${tests})
-    target_link_libraries(${id}_tests PRIVATE triptych_flags triptych_${id} triptych_test_main ${L_PRIVATE})
+    target_link_libraries(${id}_tests PRIVATE triptych_flags triptych_${id} triptych_test_main ${L_PRIVATE} ${L_TEST})
     target_include_directories(${id}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_definitions(${id}_tests PRIVATE TRIPTYCH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY TRIPTYCH_UNIT_TESTS ${id}_tests)
