@@ -49,8 +49,11 @@ bool is_shard_name(std::string_view name, std::string_view suffix) {
            std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
   };
   const auto dash = name.substr(0, of).rfind('-');
-  return is_digits(total) && total.find_first_not_of('0') != total.size() - 1 &&
-         dash != std::string_view::npos && is_digits(name.substr(dash + 1, of - dash - 1));
+  const bool is_single = is_digits(total) &&
+                         total.substr(0, total.size() - 1).find_first_not_of('0') == std::string_view::npos &&
+                         total.back() <= '1';
+  return is_digits(total) && !is_single && dash != std::string_view::npos &&
+         is_digits(name.substr(dash + 1, of - dash - 1));
 }
 
 bool is_below(const fs::path& path, const fs::path& folder) {
