@@ -14,37 +14,7 @@
 
 #include "backend/cpu/kernels/test_util.h"
 #include "base/error.h"
-
-namespace {
-std::atomic<long> g_n_allocations{0};
-
-void* counted(std::size_t size_bytes, std::size_t alignment_bytes) {
-  g_n_allocations.fetch_add(1, std::memory_order_relaxed);
-  const std::size_t rounded = (size_bytes + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
-  void* p = alignment_bytes <= alignof(std::max_align_t) ? std::malloc(size_bytes > 0 ? size_bytes : 1)
-                                                         : std::aligned_alloc(alignment_bytes, rounded);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-}  // namespace
-
-// Counts every allocation of the test program that goes through operator new.
-void* operator new(std::size_t size_bytes) { return counted(size_bytes, 1); }
-void* operator new[](std::size_t size_bytes) { return counted(size_bytes, 1); }
-void* operator new(std::size_t size_bytes, std::align_val_t alignment) {
-  return counted(size_bytes, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size_bytes, std::align_val_t alignment) {
-  return counted(size_bytes, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
-void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::align_val_t) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t, std::align_val_t) noexcept { std::free(p); }
+#include "support/allocation_counter.h"
 
 namespace triptych {
 namespace {
@@ -580,13 +550,13 @@ TEST(CpuBackend, NoAllocationAfterTheFirstStep) {
   };
   step(300, 300);
   step(1, 300);
-  const long before = g_n_allocations.load();
+  const long before = n_allocations();
   step(300, 300);
   step(1, 300);
   step(4, 300);
-  EXPECT_EQ(g_n_allocations.load(), before);
+  EXPECT_EQ(n_allocations(), before);
   const auto counted = std::make_unique<int>(1);
-  EXPECT_GT(g_n_allocations.load(), before) << "the counter does not count";
+  EXPECT_GT(n_allocations(), before) << "the counter does not count";
 }
 
 }  // namespace

@@ -1,0 +1,140 @@
+// Products against the machine's limits. Every round measures the limit and the product one after the other;
+// the counter is the median of the ratios, which a busy machine disturbs least.
+//   of_peak: multiply-adds per second / peak of fused multiply-adds in registers
+//   of_read: bytes of the weight per second / read bandwidth of a linear stream
+#include <benchmark/benchmark.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "backend/cpu/linear.h"
+#include "backend/cpu/probe.h"
+#include "base/rng.h"
+
+namespace triptych::cpu {
+namespace {
+
+// As MachineProbe: processor time of the one thread, else wall time.
+double now_s(int n_threads) {
+  timespec t{};
+  clock_gettime(n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// A matrix [N, K] of small numbers, repeated so that copies together exceed the caches.
+struct Matrices {
+  Matrices(std::int64_t n, std::int64_t k, DType dtype, std::size_t total_bytes) {
+    const std::size_t size_bytes = static_cast<std::size_t>(n * k) * triptych::size_bytes(dtype);
+    const std::size_t n_copies = std::max<std::size_t>(1, total_bytes / size_bytes);
+    for (std::size_t c = 0; c < n_copies; ++c) {
+      const std::size_t mapped = (size_bytes + (std::size_t{2} << 20)) & ~((std::size_t{2} << 20) - 1);
+      void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+#if defined(MADV_HUGEPAGE)
+      madvise(memory, mapped, MADV_HUGEPAGE);
+#endif
+      owners.emplace_back(memory, [mapped](void* p) { munmap(p, mapped); });
+      // 16-bit patterns of numbers near 0.01 in all three formats (two of them make a float too).
+      auto* words = static_cast<std::uint16_t*>(memory);
+      for (std::size_t i = 0; i < size_bytes / 2; ++i)
+        words[i] = static_cast<std::uint16_t>(0x2c00U + (i * 2654435761U >> 24));
+      LinearSpec spec;
+      spec.name = "bench";
+      spec.parts.push_back({"w", TensorView(memory, dtype, {n, k}), owners.back(), ""});
+      weights.push_back(std::make_unique<CpuLinear>(spec));
+    }
+  }
+  std::vector<std::shared_ptr<void>> owners;
+  std::vector<std::unique_ptr<CpuLinear>> weights;
+};
+
+void run(benchmark::State& state, bool many, DType dtype) {
+  const std::int64_t m = state.range(0);
+  const std::int64_t k = state.range(1);
+  const std::int64_t n = state.range(2);
+  const int n_threads = static_cast<int>(state.range(3));
+  const Matrices w(n, k, dtype, many ? 1 : std::size_t{400} << 20);
+  Runtime runtime(n_threads, false, active_isa());
+  MachineProbe probe(n_threads, active_isa(), many ? std::size_t{4} << 20 : std::size_t{256} << 20);
+  std::vector<float> x(static_cast<std::size_t>(m * k));
+  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) * 0.1F - 0.8F;
+  std::vector<float> y(static_cast<std::size_t>(m * n));
+  const auto product = [&] {
+    const double begin = now_s(n_threads);
+    for (const auto& weight : w.weights) {
+      const LinearCall call{*weight, m, x.data(), k, kernels::Function::kNone, nullptr, 0, y.data(), n};
+      if (many) {
+        linear_many_rows(runtime, call);
+      } else {
+        linear_few_rows(runtime, call);
+      }
+    }
+    return now_s(n_threads) - begin;
+  };
+  product();
+  const double n_copies = static_cast<double>(w.weights.size());
+  const double flops = 2.0 * static_cast<double>(m * n * k) * n_copies;
+  const double bytes = static_cast<double>(w.weights[0]->read_bytes()) * n_copies;
+  std::vector<double> of_peak;
+  std::vector<double> of_read;
+  std::vector<double> gflops;
+  std::vector<double> gbytes;
+  for (auto _ : state) {
+    const double peak = many ? probe.fp32_flops_per_s(0.02) : 0;
+    const double read = many ? 0 : probe.read_bytes_per_s();
+    const double seconds = product();
+    state.SetIterationTime(seconds);
+    gflops.push_back(flops / seconds / 1e9);
+    gbytes.push_back(bytes / seconds / 1e9);
+    if (many) of_peak.push_back(flops / seconds / peak);
+    if (!many) of_read.push_back(bytes / seconds / read);
+  }
+  if (many) {
+    state.counters["of_peak"] = median(of_peak);
+    state.counters["GFLOPS"] = median(gflops);
+  } else {
+    state.counters["of_read"] = median(of_read);
+    state.counters["GB/s"] = median(gbytes);
+  }
+  state.SetLabel(runtime.gemm.name);
+}
+
+void BM_Gemm_f32(benchmark::State& state) { run(state, true, DType::kF32); }
+void BM_Gemm_f16(benchmark::State& state) { run(state, true, DType::kF16); }
+void BM_Gemm_bf16(benchmark::State& state) { run(state, true, DType::kBF16); }
+void BM_Gemv_f32(benchmark::State& state) { run(state, false, DType::kF32); }
+void BM_Gemv_f16(benchmark::State& state) { run(state, false, DType::kF16); }
+void BM_Gemv_bf16(benchmark::State& state) { run(state, false, DType::kBF16); }
+
+void gemm_sizes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"m", "k", "n", "threads"})->UseManualTime()->Iterations(15)->Unit(benchmark::kMillisecond);
+  for (const int threads : {1, 2}) {
+    b->Args({577, 1024, 4096, threads});
+    b->Args({577, 4096, 1024, threads});
+    b->Args({640, 4096, 4096, threads});
+  }
+}
+void gemv_sizes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"m", "k", "n", "threads"})->UseManualTime()->Iterations(15)->Unit(benchmark::kMillisecond);
+  for (const int threads : {1, 2})
+    for (const int m : {1, 2, 4, 8, 16}) b->Args({m, 4096, 4096, threads});
+}
+
+BENCHMARK(BM_Gemm_f32)->Apply(gemm_sizes);
+BENCHMARK(BM_Gemm_f16)->Apply(gemm_sizes);
+BENCHMARK(BM_Gemm_bf16)->Apply(gemm_sizes);
+BENCHMARK(BM_Gemv_f32)->Apply(gemv_sizes);
+BENCHMARK(BM_Gemv_f16)->Apply(gemv_sizes);
+BENCHMARK(BM_Gemv_bf16)->Apply(gemv_sizes);
+
+}  // namespace
+}  // namespace triptych::cpu
