@@ -15,8 +15,8 @@ inline std::filesystem::path shared_dir() {
 
 }  // namespace triptych::test
 
-/// Skips the test when `path` (below the shared folder) is absent; else defines `name` as its full path.
-#define TRIPTYCH_SHARED_OR_SKIP(name, path)                                   \
-  const std::filesystem::path name = ::triptych::test::shared_dir() / (path); \
-  if (!std::filesystem::exists(name))                                         \
+/// Skips the test when `relative` (below the shared folder) is absent; else defines `name` as its full path.
+#define TRIPTYCH_SHARED_OR_SKIP(name, relative)                                   \
+  const std::filesystem::path name = ::triptych::test::shared_dir() / (relative); \
+  if (!std::filesystem::exists(name))                                             \
   GTEST_SKIP() << "no " << name << "; set TRIPTYCH_SHARED to the folder with the reference values"

@@ -1,0 +1,81 @@
+#include "io/mapped_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+
+#include "base/error.h"
+#include "io/test_files.h"
+
+namespace triptych {
+namespace {
+
+using test::error_of;
+using test::TempDir;
+using testing::HasSubstr;
+
+TEST(MappedFile, HoldsTheBytes) {
+  const TempDir dir;
+  const std::string text = "some text " + std::string(10000, 'x');
+  const auto file = MappedFile::open(dir.write("a.txt", text));
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(file->data()), file->size_bytes()), text);
+  EXPECT_EQ(read_text_file(dir / "a.txt"), text);
+  for (const FileAccess access : {FileAccess::kNormal, FileAccess::kSequential, FileAccess::kRandom,
+                                  FileAccess::kWillNeed, FileAccess::kDontNeed}) {
+    file->advise(access);
+    file->advise(access, 5000, 10);
+    file->advise(access, 20000);
+  }
+  EXPECT_EQ(static_cast<char>(file->data()[9999]), 'x');
+  // The mapping outlives the name.
+  std::filesystem::remove(dir / "a.txt");
+  EXPECT_EQ(static_cast<char>(file->data()[0]), 's');
+}
+
+TEST(MappedFile, EmptyFile) {
+  const TempDir dir;
+  const auto file = MappedFile::open(dir.write("empty", ""));
+  EXPECT_EQ(file->size_bytes(), 0u);
+  EXPECT_TRUE(file->bytes().empty());
+  EXPECT_EQ(read_text_file(dir / "empty"), "");
+}
+
+TEST(MappedFile, OnlyRegularFiles) {
+  const TempDir dir;
+  std::filesystem::create_directory(dir / "folder.safetensors");
+  EXPECT_THAT(error_of([&] { MappedFile::open(dir / "folder.safetensors"); }), HasSubstr("a folder"));
+  ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+  EXPECT_THAT(error_of([&] { MappedFile::open(dir / "fifo"); }), HasSubstr("a FIFO"));  // and does not hang
+  EXPECT_THAT(error_of([&] { MappedFile::open("/dev/zero"); }), HasSubstr("a device"));
+  EXPECT_THAT(error_of([&] { read_text_file("/dev/stdin"); }).size(), testing::Gt(0u));
+  EXPECT_THAT(error_of([&] { MappedFile::open(dir / "absent"); }, ErrorCode::kNotFound), HasSubstr("absent"));
+  EXPECT_THAT(error_of([&] { MappedFile::open(dir / "a/b"); }, ErrorCode::kNotFound), HasSubstr("a/b"));
+  std::filesystem::create_symlink("loop", dir / "loop");
+  error_of([&] { MappedFile::open(dir / "loop"); }, ErrorCode::kIo);
+}
+
+TEST(MappedFile, SizeLimit) {
+  const TempDir dir;
+  dir.write("five", "12345");
+  EXPECT_EQ(read_text_file(dir / "five", 5), "12345");
+  EXPECT_THAT(error_of([&] { read_text_file(dir / "five", 4); }), HasSubstr("at most 4 bytes, it has 5"));
+}
+
+TEST(WriteFile, ReplacesAtOnceAndLeavesNothingBehind) {
+  const TempDir dir;
+  write_text_file(dir / "x", "one");
+  write_text_file(dir / "x", "two");
+  EXPECT_EQ(read_text_file(dir / "x"), "two");
+  std::filesystem::create_directory(dir / "folder");
+  error_of([&] { write_text_file(dir / "folder", "x"); }, ErrorCode::kIo);
+  EXPECT_THROW(write_text_file(dir / "absent/x", "x"), Error);
+  std::size_t n_files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path())) ++n_files;
+  EXPECT_EQ(n_files, 2u);  // x and folder
+}
+
+}  // namespace
+}  // namespace triptych
