@@ -1,0 +1,155 @@
+// Chooses the decoder by content, checks the limits, turns the picture upright.
+#include "media/image_decode.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "media/codecs/bytes.h"
+#include "media/codecs/codec.h"
+#include "media/codecs/orientation.h"
+
+namespace triptych {
+namespace codec {
+
+void fail_damaged(const Source& source, ImageFormat format, std::string_view fault) {
+  fail(ErrorCode::kInvalidFile, "{}: {}: {}", source.name, to_string(format), fault);
+}
+
+void fail_unsupported(const Source& source, ImageFormat format, std::string_view what) {
+  fail(ErrorCode::kUnsupported, "{}: {}: {} is not supported", source.name, to_string(format), what);
+}
+
+void check_size(const Source& source, ImageFormat format, std::uint64_t width_px, std::uint64_t height_px) {
+  if (width_px == 0 || height_px == 0)
+    fail_damaged(source, format, fmt::format("a size of {} x {} pixels", width_px, height_px));
+  const auto max_side = static_cast<std::uint64_t>(source.limits.max_side_px);
+  if (width_px > max_side || height_px > max_side)
+    fail(ErrorCode::kInvalidArgument, "{}: {}: {} x {} pixels, a side may have at most {}", source.name,
+         to_string(format), width_px, height_px, max_side);
+  if (width_px * height_px > source.limits.max_pixels)
+    fail(ErrorCode::kInvalidArgument, "{}: {}: {} x {} pixels, at most {} pixels are allowed", source.name,
+         to_string(format), width_px, height_px, source.limits.max_pixels);
+}
+
+Image make_image(const Source& source, ImageFormat format, std::uint64_t width_px, std::uint64_t height_px) {
+  check_size(source, format, width_px, height_px);
+  Image image{static_cast<int>(width_px), static_cast<int>(height_px), {}};
+  image.rgb.resize(static_cast<std::size_t>(width_px * height_px * 3));
+  return image;
+}
+
+void check_frames(const Source& source, ImageFormat format, std::size_t n_frames,
+                  std::uint64_t pixels_per_frame) {
+  const auto max_frames = static_cast<std::size_t>(source.limits.max_frames);
+  if (n_frames > max_frames)
+    fail(ErrorCode::kInvalidArgument, "{}: {}: more than {} frames", source.name, to_string(format),
+         max_frames);
+  if (n_frames * pixels_per_frame > source.limits.max_animation_pixels)
+    fail(ErrorCode::kInvalidArgument, "{}: {}: {} frames have {} pixels together, at most {} are allowed",
+         source.name, to_string(format), n_frames, n_frames * pixels_per_frame,
+         source.limits.max_animation_pixels);
+}
+
+}  // namespace codec
+
+namespace {
+
+using codec::Codec;
+using codec::Header;
+using codec::Source;
+
+const std::array<const Codec*, 7> kCodecs{&codec::kPng,  &codec::kJpeg, &codec::kWebp, &codec::kGif,
+                                          &codec::kTiff, &codec::kBmp,  &codec::kPnm};
+
+constexpr std::array<std::pair<ImageFormat, std::string_view>, 7> kNames{{{ImageFormat::kPng, "PNG"},
+                                                                          {ImageFormat::kJpeg, "JPEG"},
+                                                                          {ImageFormat::kWebp, "WebP"},
+                                                                          {ImageFormat::kGif, "GIF"},
+                                                                          {ImageFormat::kTiff, "TIFF"},
+                                                                          {ImageFormat::kBmp, "BMP"},
+                                                                          {ImageFormat::kPnm, "PNM"}}};
+
+// Formats that are recognised only to say so.
+std::string_view other_format(std::span<const std::byte> file) {
+  const codec::Bytes bytes(file);
+  if (bytes.starts_with(4, "ftypavif") || bytes.starts_with(4, "ftypavis")) return "AVIF";
+  for (const std::string_view brand : {"ftypheic", "ftypheix", "ftypmif1", "ftyphevc", "ftypmsf1"})
+    if (bytes.starts_with(4, brand)) return "HEIF";
+  if (bytes.starts_with(4, "ftyp")) return "MP4 video";
+  if (bytes.starts_with(0, "\xff\x0a") || bytes.starts_with(4, "JXL ")) return "JPEG XL";
+  if (bytes.starts_with(4, "jP  ") || bytes.starts_with(0, "\xff\x4f\xff\x51")) return "JPEG 2000";
+  if (bytes.starts_with(0, "%PDF")) return "PDF";
+  if (bytes.starts_with(0, "<svg") || bytes.starts_with(0, "<?xml")) return "SVG or XML";
+  if (bytes.starts_with(0, "P7\n")) return "PAM";
+  if (bytes.starts_with(0, "8BPS")) return "Photoshop";
+  if (bytes.starts_with(0, "qoif")) return "QOI";
+  return {};
+}
+
+const Codec& find_codec(const Source& source) {
+  constexpr std::string_view kFormats = "PNG, JPEG, WebP, GIF, TIFF, BMP or PNM";
+  if (source.bytes.size() > source.limits.max_file_bytes)
+    fail(ErrorCode::kInvalidArgument, "{}: the file has {} bytes, at most {} are allowed", source.name,
+         source.bytes.size(), source.limits.max_file_bytes);
+  if (source.bytes.empty())
+    fail(ErrorCode::kInvalidFile, "{}: the file is empty, expected {}", source.name, kFormats);
+  for (const Codec* codec : kCodecs)
+    if (codec->matches(source.bytes)) return *codec;
+  if (const std::string_view other = other_format(source.bytes); !other.empty())
+    fail(ErrorCode::kUnsupported, "{}: {} is not supported, expected {}", source.name, other, kFormats);
+  std::string start;
+  for (std::size_t i = 0; i < source.bytes.size() && i < 8; ++i)
+    start += fmt::format("{}{:02x}", i == 0 ? "" : " ", std::to_integer<unsigned>(source.bytes[i]));
+  fail(ErrorCode::kInvalidFile, "{}: not an image: expected {}, the file starts with {}", source.name,
+       kFormats, start);
+}
+
+Source make_source(std::span<const std::byte> bytes, const DecodeLimits& limits, std::string_view name,
+                   Rgb8 background) {
+  return {bytes, limits, name.empty() ? std::string_view("image") : name, background};
+}
+
+}  // namespace
+
+std::string_view to_string(ImageFormat format) noexcept {
+  for (const auto& [value, name] : kNames)
+    if (value == format) return name;
+  return "unknown";
+}
+
+ImageInfo probe_image(std::span<const std::byte> bytes, const DecodeLimits& limits, std::string_view name) {
+  const Source source = make_source(bytes, limits, name, kWhite);
+  const Codec& codec = find_codec(source);
+  const Header header = codec.probe(source);
+  ImageInfo info{codec.format,       header.width_px,  header.height_px,
+                 header.orientation, header.has_alpha, header.is_animated};
+  if (codec::swaps_sides(header.orientation)) std::swap(info.width_px, info.height_px);
+  return info;
+}
+
+Image decode_image(std::span<const std::byte> bytes, const DecodeLimits& limits, std::string_view name,
+                   Rgb8 background) {
+  const Source source = make_source(bytes, limits, name, background);
+  const Codec& codec = find_codec(source);
+  const int orientation = codec.probe(source).orientation;
+  return codec::apply_orientation(codec.decode(source), orientation);
+}
+
+std::vector<Frame> decode_animation(std::span<const std::byte> bytes, const DecodeLimits& limits,
+                                    std::string_view name, Rgb8 background) {
+  const Source source = make_source(bytes, limits, name, background);
+  const Codec& codec = find_codec(source);
+  if (codec.decode_animation == nullptr) {
+    std::vector<Frame> frames(1);
+    frames[0].image = decode_image(bytes, limits, name, background);
+    return frames;
+  }
+  const int orientation = codec.probe(source).orientation;
+  std::vector<Frame> frames = codec.decode_animation(source);
+  for (Frame& frame : frames) frame.image = codec::apply_orientation(std::move(frame.image), orientation);
+  return frames;
+}
+
+}  // namespace triptych
