@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::size_t kMaxContentBytes = 4096;
 constexpr std::size_t kMaxTokens = 1 << 20;
+constexpr std::int32_t kIdFloor = 1 << 20;
 
 // Rust's \w: Alphabetic, M, Nd, Pc and the two joiners.
 bool is_word_character(char32_t c) {
@@ -60,7 +61,7 @@ std::size_t leading_space(std::string_view text) {
 
 }  // namespace
 
-void AddedVocabulary::add(std::span<const AddedToken> tokens, const Vocab& model,
+void AddedVocabulary::add(std::span<const AddedToken> tokens, Ids ids, const Vocab& model,
                           const Normalizer* normalizer, std::string_view where) {
   // As the reference numbers them: after the model's count of tokens, or after the largest added id beyond
   // it.
@@ -75,7 +76,18 @@ void AddedVocabulary::add(std::span<const AddedToken> tokens, const Vocab& model
       fail(ErrorCode::kInvalidFile, "{}: more than {} added tokens", where, kMaxTokens);
     std::int32_t id = find(given.content);
     if (id < 0) id = model.find(given.content);
-    if (id < 0) id = next_id++;
+    if (id < 0 && ids == Ids::kAsGiven && given.id >= 0) {
+      const std::int32_t limit = std::max(kIdFloor, 8 * static_cast<std::int32_t>(model.size()));
+      if (given.id >= limit || find(given.id) != nullptr || model.has_id(given.id))
+        fail(ErrorCode::kInvalidFile, "{}: added token \"{}\" has id {}: expected a free one in [0, {})",
+             where, given.content, given.id, limit);
+      id = given.id;
+      next_id = std::max(next_id, id + 1);
+    }
+    if (id < 0) {
+      while (model.has_id(next_id) && ids == Ids::kAsGiven) ++next_id;
+      id = next_id++;
+    }
     if (given.id >= 0 && given.id != id)
       log_warning("{}: added token \"{}\" says id {}, but gets {}", where, given.content, given.id, id);
     Entry entry{given, given.content};

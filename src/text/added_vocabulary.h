@@ -28,10 +28,14 @@ class AddedVocabulary {
   /// May the token with this id match at bytes [begin, end)?
   using Filter = std::function<bool(std::int32_t id, std::size_t begin, std::size_t end)>;
 
-  /// Registers tokens in order. A token that the model or an earlier call knows keeps that id; others get the
-  /// next free one, whatever `id` says (a difference is logged). A known content takes the new flags. Throws
-  /// Error(kInvalidFile) for contents that are too long or not UTF-8.
-  void add(std::span<const AddedToken> tokens, const Vocab& model, const Normalizer* normalizer,
+  enum class Ids {
+    kInOrder,  // as the reference numbers them: after the model's tokens, whatever `id` says (logged)
+    kAsGiven,  // `id` where it is >= 0; else the next free one
+  };
+  /// Registers tokens in order. A token that the model or an earlier call knows keeps that id, others get one
+  /// by `ids`. A known content takes the new flags. Throws Error(kInvalidFile) for contents that are too long
+  /// or not UTF-8, and for given ids that are taken or out of range.
+  void add(std::span<const AddedToken> tokens, Ids ids, const Vocab& model, const Normalizer* normalizer,
            std::string_view where);
   /// Builds the search structures; call once after all tokens are in.
   void build();

@@ -245,6 +245,13 @@ bool is_chinese(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
+struct BertNormalizerOptions {
+  bool clean_text = true;
+  bool handle_chinese_chars = true;
+  bool strip_accents = true;
+  bool lowercase = true;
+};
+
 class BertNormalizer final : public Normalizer {
  public:
   explicit BertNormalizer(const BertNormalizerOptions& options) : options_(options) {}
@@ -306,14 +313,6 @@ std::unique_ptr<Normalizer> parse_bert(const JsonView& view) {
 }
 
 }  // namespace
-
-std::unique_ptr<Normalizer> make_nfc_normalizer() {
-  return std::make_unique<FormNormalizer>(unicode::Form::kNfc);
-}
-
-std::unique_ptr<Normalizer> make_bert_normalizer(const BertNormalizerOptions& options) {
-  return std::make_unique<BertNormalizer>(options);
-}
 
 std::unique_ptr<Normalizer> parse_normalizer(const JsonView& view) {
   if (view.is_null()) return nullptr;

@@ -20,16 +20,4 @@ class Normalizer {
 /// Error(kUnsupported) that names an unknown type.
 std::unique_ptr<Normalizer> parse_normalizer(const JsonView& view);
 
-/// A form without JSON, for file forms that imply it.
-std::unique_ptr<Normalizer> make_nfc_normalizer();
-
-/// BertNormalizer without JSON, for vocab.txt.
-struct BertNormalizerOptions {
-  bool clean_text = true;
-  bool handle_chinese_chars = true;
-  bool strip_accents = true;
-  bool lowercase = true;
-};
-std::unique_ptr<Normalizer> make_bert_normalizer(const BertNormalizerOptions& options);
-
 }  // namespace triptych

@@ -238,18 +238,6 @@ std::unique_ptr<PreTokenizer> parse_character_split(const JsonView& view, const 
 
 }  // namespace
 
-std::unique_ptr<PreTokenizer> make_bert_pre_tokenizer() { return bert(); }
-
-std::unique_ptr<PreTokenizer> make_byte_level_pre_tokenizer(std::string_view pattern, bool add_prefix_space,
-                                                            std::string_view where) {
-  if (pattern.empty()) return std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, true, where);
-  std::vector<std::unique_ptr<PreTokenizer>> parts;
-  parts.push_back(
-      std::make_unique<SplitPreTokenizer>(Regex::oniguruma(pattern, where), SplitBehavior::kIsolated, false));
-  parts.push_back(std::make_unique<ByteLevelPreTokenizer>(add_prefix_space, false, where));
-  return std::make_unique<SequencePreTokenizer>(std::move(parts));
-}
-
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view) {
   if (view.is_null()) return nullptr;
   const std::string type = view.at("type").as_string();

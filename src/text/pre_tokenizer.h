@@ -45,9 +45,4 @@ class PreTokenizer {
 /// Error(kUnsupported) that names an unknown type.
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view);
 
-/// Splits with a pattern (empty: GPT-2's), then writes bytes in the byte alphabet.
-std::unique_ptr<PreTokenizer> make_byte_level_pre_tokenizer(std::string_view pattern, bool add_prefix_space,
-                                                            std::string_view where);
-std::unique_ptr<PreTokenizer> make_bert_pre_tokenizer();
-
 }  // namespace triptych

@@ -28,7 +28,7 @@ class StreamDecoder {
   /// Takes the next id; returns the text that is now certain (maybe empty).
   std::string push(std::int32_t id);
   /// End of generation: the rest, at most one U+FFFD for a cut-off character. Afterwards the decoder is as
-  /// new, with the ids so far as its prompt.
+  /// new.
   std::string finish();
 
  private:

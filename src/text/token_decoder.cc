@@ -450,18 +450,6 @@ DecoderChain parse_decoder(const JsonView& view) {
   return chain;
 }
 
-DecoderChain make_byte_level_decoder() {
-  DecoderChain chain;
-  chain.push_back(make_decoder<ByteLevelStage>());
-  return chain;
-}
-
-DecoderChain make_word_piece_decoder(std::string prefix, bool cleanup) {
-  DecoderChain chain;
-  chain.push_back(make_decoder<WordPieceStage>(std::move(prefix), cleanup));
-  return chain;
-}
-
 DecoderChain make_sentencepiece_decoder(bool strip_leading_space) {
   DecoderChain chain;
   chain.push_back(make_decoder<ReplaceStage>(

@@ -51,10 +51,7 @@ using DecoderChain = std::vector<std::unique_ptr<TokenDecoder>>;
 /// spaces. Throws Error(kInvalidFile), or Error(kUnsupported) that names an unknown type.
 DecoderChain parse_decoder(const JsonView& view);
 
-/// Chains that file forms without a decoder imply.
-DecoderChain make_byte_level_decoder();
-DecoderChain make_word_piece_decoder(std::string prefix, bool cleanup);
-/// "▁" -> space, bytes of a fallback, at most one leading space off.
+/// What tokenizer.model implies: "▁" -> space, bytes of a fallback, at most one leading space off.
 DecoderChain make_sentencepiece_decoder(bool strip_leading_space);
 /// Removes spaces before punctuation and contractions, as clean_up_tokenization_spaces asks for; goes last.
 std::unique_ptr<TokenDecoder> make_cleanup_decoder();

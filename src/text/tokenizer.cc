@@ -68,8 +68,8 @@ std::string sanitize_with_ranges(std::string_view text, std::vector<ByteRange>& 
 
 }  // namespace
 
-void TokenizerImpl::add_tokens(std::span<const AddedToken> tokens) {
-  added.add(tokens, model->vocab(), normalizer.get(), source);
+void TokenizerImpl::add_tokens(std::span<const AddedToken> tokens, AddedVocabulary::Ids ids) {
+  added.add(tokens, ids, model->vocab(), normalizer.get(), source);
   added.build();
 }
 

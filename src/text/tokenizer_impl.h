@@ -28,7 +28,7 @@ class TokenizerImpl {
   std::optional<std::int32_t> bos, eos, pad, unk;
 
   /// Adds tokens and makes them searchable.
-  void add_tokens(std::span<const AddedToken> tokens);
+  void add_tokens(std::span<const AddedToken> tokens, AddedVocabulary::Ids ids);
   std::int32_t find(std::string_view content) const;
   /// The content that decoding starts from.
   std::string_view decoded_content(std::int32_t id) const;
@@ -46,5 +46,7 @@ class TokenizerImpl {
 
 /// The parts of a tokenizer.json. Throws as Tokenizer::from_json.
 std::unique_ptr<TokenizerImpl> parse_tokenizer_json(std::string_view text, std::string_view source_name);
+/// The same from a document; loaders of other forms write one.
+std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, std::string_view source_name);
 
 }  // namespace triptych

@@ -175,7 +175,10 @@ std::unique_ptr<TokenizerImpl> parse_tokenizer_json(std::string_view text, std::
   if (text.size() > kMaxFileBytes)
     fail(ErrorCode::kInvalidFile, "{}: {} bytes, at most {} are read", source_name, text.size(),
          kMaxFileBytes);
-  const Json document = parse_json(text, source_name);
+  return parse_tokenizer_document(parse_json(text, source_name), source_name);
+}
+
+std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, std::string_view source_name) {
   const JsonView root(document, std::string(source_name));
   if (const std::string version = root.get_string("version", "1.0"); version != "1.0")
     fail(ErrorCode::kUnsupported, "{}: version \"{}\" is not supported, expected \"1.0\"", source_name,
@@ -190,7 +193,7 @@ std::unique_ptr<TokenizerImpl> parse_tokenizer_json(std::string_view text, std::
   impl->decoder = parse_decoder(member_or_null(root, "decoder"));
   std::vector<AddedToken> added;
   if (const auto tokens = root.find("added_tokens")) added = parse_added_tokens(*tokens);
-  impl->add_tokens(added);
+  impl->add_tokens(added, AddedVocabulary::Ids::kInOrder);
   for (const auto& ids : {impl->post_processor.before, impl->post_processor.after})
     for (const std::int32_t id : ids)
       if (!impl->has_id(id))
