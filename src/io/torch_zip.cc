@@ -210,22 +210,20 @@ class StateDict {
                 const std::vector<std::int64_t>& stride) {
     const std::size_t element = size_bytes(dtype);
     const auto n_elements = static_cast<std::uint64_t>(storage.size() / element);
-    // The last element's place; each term is bounded before it is added.
+    // The last element's place; each term is bounded before it is added. An empty tensor reaches nowhere.
     auto last = static_cast<std::uint64_t>(offset);
-    bool is_inside = last <= n_elements;
+    bool is_inside = shape.numel() > 0 ? last < n_elements : last <= n_elements;
     bool is_dense = true;
     std::uint64_t dense_stride = 1;
-    for (std::size_t i = stride.size(); i-- > 0 && is_inside;) {
+    for (std::size_t i = stride.size(); i-- > 0 && is_inside && shape.numel() > 0;) {
       const auto size = static_cast<std::uint64_t>(shape.dims()[i]);
       const auto step = static_cast<std::uint64_t>(stride[i]);
-      if (size > 1) {
-        is_inside = step == 0 || size - 1 <= (n_elements - last) / step;
-        if (is_inside) last += (size - 1) * step;
-        is_dense = is_dense && step == dense_stride;
-      }
-      dense_stride *= std::max<std::uint64_t>(size, 1);
+      if (size == 1) continue;
+      is_inside = step == 0 || size - 1 <= (n_elements - 1 - last) / step;
+      last += is_inside ? (size - 1) * step : 0;
+      is_dense = is_dense && step == dense_stride;
+      dense_stride *= size;
     }
-    if (shape.numel() > 0) is_inside = is_inside && last < n_elements;
     if (!is_inside) broken_tensor(fmt::format("shape {} reaches beyond its storage", to_string(shape)));
     const std::byte* data = storage.data() + static_cast<std::size_t>(offset) * element;
     WeightEntry entry{name_, {}, owner_, std::string(source_)};
