@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <memory>
-#include <new>
 #include <numeric>
 #include <set>
 #include <stdexcept>
@@ -17,21 +16,7 @@
 
 #include "base/cpu_info.h"
 #include "base/error.h"
-
-namespace {
-std::atomic<bool> g_count_allocations{false};
-std::atomic<int> g_n_allocations{0};
-}  // namespace
-
-// Counts allocations of this test program, to show that a call makes none. Not inlined: GCC would otherwise
-// take the malloc inside for a mismatch with delete.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  if (g_count_allocations.load(std::memory_order_relaxed)) g_n_allocations.fetch_add(1);
-  if (void* p = std::malloc(size == 0 ? 1 : size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept { std::free(p); }
+#include "support/allocation_counter.h"
 
 namespace triptych {
 namespace {
@@ -197,11 +182,11 @@ TEST_P(ThreadPoolTest, CallsAllocateNothing) {
     pool.run([&](int, int) { sum += 1; });
   };
   calls();
-  g_n_allocations = 0;
-  g_count_allocations = true;
+  const long before = n_allocations();
   for (int i = 0; i < 100; ++i) calls();
-  g_count_allocations = false;
-  EXPECT_EQ(g_n_allocations.load(), 0);
+  EXPECT_EQ(n_allocations(), before);
+  const auto counted = std::make_unique<int>(1);
+  EXPECT_GT(n_allocations(), before) << "the counter does not count";
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, testing::Values(1, 2, 3, 8));
