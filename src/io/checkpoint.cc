@@ -67,13 +67,10 @@ fs::path hub_blobs(const fs::path& directory) {
   return {};
 }
 
-WeightTable read_weights(const fs::path& path, std::string_view name) {
-  if (has_suffix(name, ".safetensors")) {
-    const auto file = MappedFile::open(path);
-    return read_safetensors(file->bytes(), file, name);
-  }
+// The format follows from the name of the index or of the usual file, not from the file itself.
+WeightTable read_weights(const fs::path& path, std::string_view name, bool is_torch) {
   const auto file = MappedFile::open(path);
-  return read_torch_zip(file->bytes(), file, name);
+  return is_torch ? read_torch_zip(file->bytes(), file, name) : read_safetensors(file->bytes(), file, name);
 }
 
 }  // namespace
@@ -195,12 +192,13 @@ std::optional<std::string> Checkpoint::other_safetensors() const {
 }
 
 void Checkpoint::load_weights() {
-  for (const std::string format : {"model.safetensors", "pytorch_model.bin"}) {
-    const std::string index = format + ".index.json";
-    if (const auto text = text_file(index)) return load_sharded(index, *text);
-    if (const auto path = file(format)) {
-      weights_ = read_weights(*path, format);
-      weight_files_ = {format};
+  for (const bool is_torch : {false, true}) {
+    const std::string name = is_torch ? "pytorch_model.bin" : "model.safetensors";
+    const std::string index = name + ".index.json";
+    if (const auto text = text_file(index)) return load_sharded(index, *text, is_torch);
+    if (const auto path = file(name)) {
+      weights_ = read_weights(*path, name, is_torch);
+      weight_files_ = {name};
       return;
     }
   }
@@ -212,11 +210,11 @@ void Checkpoint::load_weights() {
   const std::optional<fs::path> path = file(*other);
   if (!path)
     fail(ErrorCode::kNotFound, "{}: {} is a link to a missing file", directory_.string(), show_name(*other));
-  weights_ = read_weights(*path, *other);
+  weights_ = read_weights(*path, *other, false);
   weight_files_ = {*other};
 }
 
-void Checkpoint::load_sharded(const std::string& index_name, const std::string& index_text) {
+void Checkpoint::load_sharded(const std::string& index_name, const std::string& index_text, bool is_torch) {
   const std::map<std::string, std::string> index = parse_weight_index(index_text, index_name);
   std::set<std::string> names;
   for (const auto& [tensor, name] : index) names.insert(name);
@@ -236,7 +234,7 @@ void Checkpoint::load_sharded(const std::string& index_name, const std::string& 
   std::vector<std::string> unlisted;
   auto path = paths.cbegin();
   for (const std::string& name : names) {
-    WeightTable shard = read_weights(*path++, name);
+    WeightTable shard = read_weights(*path++, name, is_torch);
     // The index decides where a tensor is; copies elsewhere and left-overs are not part of the checkpoint.
     shard.erase_if([&](const WeightEntry& entry) {
       const auto listed = index.find(entry.name);

@@ -63,7 +63,7 @@ class Checkpoint {
 
  private:
   void load_weights();
-  void load_sharded(const std::string& index_name, const std::string& index_text);
+  void load_sharded(const std::string& index_name, const std::string& index_text, bool is_torch);
   std::optional<std::string> other_safetensors() const;
 
   std::filesystem::path directory_;
