@@ -60,6 +60,10 @@ struct ChatInput {
   OrderedJson tools;  // array of tool schemas, or null
   OrderedJson
       variables;  // object of further variables (add_vision_id, enable_thinking, documents...), or null
+  /// Trusted text that stands for an image or video part where the template only knows plain strings. Empty:
+  /// such a part is then an error.
+  std::string image_placeholder;
+  std::string video_placeholder;
   /// Local time for strftime_now; absent: the machine's clock.
   std::optional<std::tm> now;
 };
