@@ -32,6 +32,13 @@ void add_unique(std::vector<std::int32_t>& to, std::span<const std::int32_t> ids
     if (std::find(to.begin(), to.end(), id) == to.end()) to.push_back(id);
 }
 
+// A piece of the vocabulary that is no added token would be found only by chance.
+bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std::int32_t id) {
+  for (const AddedToken& token : tokenizer.added_tokens())
+    if (token.content == content) return token.id == id;
+  return false;
+}
+
 }  // namespace
 
 const Tokenizer& LoadedModel::tokenizer() const {
@@ -80,15 +87,14 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
+  out->tokenizer_ = Tokenizer::from_directory(directory);
+  source.token_id = [tokenizer = out->tokenizer_.get()](std::string_view content) {
+    return tokenizer->token_to_id(content);
+  };
   out->model_ = family.load(source);
   check_all_used(*out->weights_);
 
   const ModelInfo& info = out->info();
-  TokenizerSource hint;
-  hint.tiktoken_pattern = info.tokenizer_pattern;
-  for (const std::string& content : info.tokenizer_specials)
-    hint.tiktoken_specials.push_back({.content = content, .special = true});
-  out->tokenizer_ = Tokenizer::from_directory(directory, hint);
   if (!info.media_text_tokenizer.empty())
     out->media_text_tokenizer_ = Tokenizer::from_directory(directory / info.media_text_tokenizer);
   out->chat_template_ = ChatTemplate::from_directory(directory);
@@ -154,7 +160,8 @@ void LoadedModel::load_generation_config() {
     if (const auto eos = tokenizer_->eos_id()) stop_token_ids_.push_back(*eos);
 }
 
-std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>& spans) const {
+std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>& spans,
+                                                bool with_media) const {
   const ProfileZone zone("tokenizer");
   const ModelInfo& info = this->info();
   std::string text;
@@ -166,10 +173,11 @@ std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>&
   std::vector<std::string> never;
   for (const std::string* placeholder : {&info.image_placeholder, &info.video_placeholder})
     if (!placeholder->empty()) never.push_back(*placeholder);
-  EncodeOptions options{.add_special_tokens = info.add_special_tokens,
-                        .plain_text = typed,
-                        .never_in_plain_text = never,
-                        .allowed_in_plain_text = info.typeable_specials};
+  EncodeOptions options{
+      .add_special_tokens = with_media ? info.add_special_tokens_with_media : info.add_special_tokens,
+      .plain_text = typed,
+      .never_in_plain_text = never,
+      .allowed_in_plain_text = info.typeable_specials};
   // A template that writes the first token itself must not get it twice (transformers' ProcessorMixin does
   // the same).
   if (const auto bos = tokenizer_->bos_id()) {
@@ -179,7 +187,7 @@ std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>&
       options.add_special_tokens = false;
   }
   if (info.image_placeholder.empty() ||
-      tokenizer_->token_to_id(info.image_placeholder) == info.image_token_id)
+      is_added_token(*tokenizer_, info.image_placeholder, info.image_token_id))
     return tokenizer_->encode(text, options);
 
   // The vocabulary has no placeholder: pieces between placeholders are tokenized by themselves.
@@ -221,7 +229,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
          info.max_images, info.max_images == 1 ? "" : "s", media.size());
   PreparedRequest out;
   out.prompt = to_text(spans);
-  out.token_ids = tokenize(spans);
+  out.token_ids = tokenize(spans, !media.empty());
   std::vector<MediaPlan> plans;
   for (const MediaInput& input : media) {
     if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");

@@ -64,7 +64,7 @@ class LoadedModel {
   void load_generation_config();
   PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,
                                 const MediaOptions& options, std::string_view user_text) const;
-  std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans) const;
+  std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans, bool with_media) const;
 
   std::unique_ptr<Checkpoint> checkpoint_;
   std::optional<Json> preprocessor_, video_preprocessor_, processor_;

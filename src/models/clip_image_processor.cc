@@ -19,6 +19,7 @@ SizePx parse_size(const JsonView& v) {
 }
 
 std::array<double, 3> parse_triple(const JsonView& v) {
+  if (v.is_number()) return {v.as_double(), v.as_double(), v.as_double()};
   const auto items = v.items();
   if (items.size() != 3) v.fail_expected("an array of 3 numbers");
   return {items[0].as_double(), items[1].as_double(), items[2].as_double()};

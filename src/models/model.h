@@ -49,15 +49,14 @@ struct ModelInfo {
   std::int32_t image_token_id = -1;
   std::string video_placeholder;  // empty: no video
   std::int32_t video_token_id = -1;
-  std::string default_chat_template;   // Jinja source for directories without a template
-  int max_images = -1;                 // of one prompt; -1: no limit of the model's own
-  bool supports_system_prompt = true;  // else a system message is refused, never dropped
-  bool add_special_tokens = true;      // whether the tokenizer's own BOS is wanted
-  std::string media_text_tokenizer;    // folder of a second tokenizer whose ids of the user's text go to
-                                       // encode_media (InstructBLIP's Q-Former); empty: none
-  std::string tokenizer_pattern;       // split pattern for tokenizers without one of their own (*.tiktoken)
-  std::vector<std::string> tokenizer_specials;  // their special tokens, in id order after the ranks
-  std::vector<std::string> typeable_specials;   // special tokens a user may type, e.g. "<ref>" of Qwen-VL
+  std::string default_chat_template;          // Jinja source for directories without a template
+  int max_images = -1;                        // of one prompt; -1: no limit of the model's own
+  bool supports_system_prompt = true;         // else a system message is refused, never dropped
+  bool add_special_tokens = true;             // whether the tokenizer's own BOS is wanted
+  bool add_special_tokens_with_media = true;  // the same for prompts with pictures
+  std::string media_text_tokenizer;  // folder of a second tokenizer whose ids of the user's text go to
+                                     // encode_media (InstructBLIP's Q-Former); empty: none
+  std::vector<std::string> typeable_specials;  // special tokens a user may type, e.g. "<ref>" of Qwen-VL
 };
 
 /// Sizes of one picture or video as decoded; enough for all arithmetic.
@@ -159,6 +158,8 @@ struct ModelSource {
   std::optional<JsonView> video_preprocessor;
   std::optional<JsonView> processor;  // processor_config.json
   bool tie_word_embeddings = false;   // tie the output layer though nothing declares it
+  /// Id of a token by its content, in the directory's tokenizer; null without one.
+  std::function<std::optional<std::int32_t>(std::string_view)> token_id;
   WeightProvider* weights = nullptr;
   Backend* backend = nullptr;
 };

@@ -100,7 +100,7 @@ void apply_llama3(const RopeConfig& c, std::span<float> inv) {
 }  // namespace
 
 RopeConfig RopeConfig::parse(const JsonView& text_config, int head_dim, double default_theta,
-                             std::int64_t max_position_embeddings) {
+                             std::int64_t max_position_embeddings, double default_partial_rotary_factor) {
   RopeConfig out;
   const auto parameters = text_config.find("rope_parameters");
   const auto scaling = text_config.find("rope_scaling");
@@ -109,7 +109,8 @@ RopeConfig RopeConfig::parse(const JsonView& text_config, int head_dim, double d
   if (!(out.theta > 1))
     fail(ErrorCode::kInvalidFile, "{}.rope_theta: expected a number > 1, got {}", first.path(), out.theta);
   const double partial =
-      first.get_double("partial_rotary_factor", text_config.get_double("partial_rotary_factor", 1.0));
+      first.get_double("partial_rotary_factor",
+                       text_config.get_double("partial_rotary_factor", default_partial_rotary_factor));
   if (!(partial > 0 && partial <= 1))
     fail(ErrorCode::kInvalidFile, "{}.partial_rotary_factor: expected a number in (0, 1], got {}",
          first.path(), partial);
@@ -180,7 +181,8 @@ RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions
     std::span<const float> inv = inv_freq_;
     if (config_.scaling == RopeConfig::Scaling::kDynamic) {
       const auto own = cx.arena().make_span<float>(inv_freq_.size());
-      inverse_frequencies(std::max(s.n_prompt, s.n_context), own);  // a prompt prefilled in pieces has one base
+      inverse_frequencies(std::max(s.n_prompt, s.n_context),
+                          own);  // a prompt prefilled in pieces has one base
       inv = own;
     }
     for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)

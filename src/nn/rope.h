@@ -33,7 +33,7 @@ struct RopeConfig {
   /// rope_parameters object of a text configuration. An unknown scaling throws Error(kUnsupported) naming the
   /// field.
   static RopeConfig parse(const JsonView& text_config, int head_dim, double default_theta,
-                          std::int64_t max_position_embeddings);
+                          std::int64_t max_position_embeddings, double default_partial_rotary_factor = 1.0);
 };
 
 struct RopeAngles {

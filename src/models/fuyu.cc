@@ -1,0 +1,367 @@
+// Fuyu: a decoder that reads picture patches directly, without a tower.
+//   Adept, "Fuyu-8B: A Multimodal Architecture for AI Agents" (2023). The decoder is Persimmon-8B's.
+//   Reference: transformers 5.24, models/fuyu/{modeling_fuyu,image_processing_pil_fuyu,processing_fuyu}.py,
+//   models/persimmon/modeling_persimmon.py.
+// A picture is a grid of p x p patches, each projected to one token; every row of patches ends with a newline
+// token:
+//   [ speaker x cols, newline ] x rows, <s>, text ..., <0x04>
+// Shapes: p patch side, P patches, D width, H heads, Dh head width, F feed-forward width, T tokens, V
+// vocabulary. Deviations: EXIF orientation is applied and alpha is composited over white first (the reference
+// does neither).
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "models/clip_image_processor.h"
+#include "models/model.h"
+#include "models/prompt_layout.h"
+#include "nn/activation.h"
+#include "nn/norm.h"
+#include "nn/rope.h"
+#include "nn/weight_names.h"
+
+namespace triptych {
+namespace {
+
+// ---- configuration
+// ------------------------------------------------------------------------------------------------
+
+// Captioning and question prompts are plain text after the picture; the answer starts after <0x04>.
+constexpr std::string_view kDefaultTemplate =
+    "{% for message in messages %}{% for content in message['content'] %}"
+    "{% if content['type'] == 'image' %}{{ '|SPEAKER|' }}{% else %}{{ content['text'] }}{% endif %}"
+    "{% endfor %}{% endfor %}";
+
+struct FuyuConfig {
+  // Persimmon; defaults are FuyuConfig's.
+  std::int64_t vocab_size = 262144;
+  std::int64_t hidden_size = 4096;         // D
+  std::int64_t intermediate_size = 16384;  // F
+  int n_layers = 36;
+  int n_heads = 64;   // H
+  int head_dim = 64;  // Dh
+  std::int64_t max_position_embeddings = 16384;
+  float layer_norm_eps = 1e-5F;
+  Activation hidden_act = Activation::kRelu2;
+  bool qk_layernorm = true;
+  bool tie_word_embeddings = false;
+  RopeConfig rope;
+
+  int patch_size_px = 30;
+  SizePx limit_px{1920, 1080};  // pictures are shrunk to fit, never enlarged
+  Filter resample = Filter::kBilinear;
+  Rgb8 padding{1, 1, 1};  // before rescaling: nearly black
+  NormalizeOptions normalize;
+
+  std::int32_t speaker_id = 71011;  // |SPEAKER|, stands for a patch
+  std::int32_t newline_id = 71019;  // |NEWLINE|
+  std::int32_t bos_id = 1;          // <s>, after the picture
+  std::int32_t answer_id = 71122;   // <0x04>, the answer begins
+  std::int32_t end_id = 71013;      // |ENDOFTEXT|
+
+  static FuyuConfig parse(const ModelSource& source);
+  void parse_processor(const JsonView& c);
+  void find_tokens(const ModelSource& source);
+};
+
+FuyuConfig FuyuConfig::parse(const ModelSource& source) {
+  const JsonView& top = source.config;
+  const JsonView c = top.find("text_config").value_or(top);
+  FuyuConfig out;
+  out.vocab_size = c.get_int("vocab_size", out.vocab_size, 1, 1 << 24);
+  out.hidden_size = c.get_int("hidden_size", out.hidden_size, 1, 1 << 20);
+  out.intermediate_size = c.get_int("intermediate_size", out.intermediate_size, 1, 1 << 22);
+  out.n_layers = static_cast<int>(c.get_int("num_hidden_layers", out.n_layers, 1, 1024));
+  out.n_heads = static_cast<int>(c.get_int("num_attention_heads", out.n_heads, 1, 65536));
+  if (out.hidden_size % out.n_heads != 0)
+    fail(ErrorCode::kInvalidFile, "{}: hidden_size {} is no multiple of num_attention_heads {}", c.path(),
+         out.hidden_size, out.n_heads);
+  out.head_dim = static_cast<int>(out.hidden_size / out.n_heads);
+  out.max_position_embeddings =
+      c.get_int("max_position_embeddings", out.max_position_embeddings, 1, std::int64_t{1} << 31);
+  out.layer_norm_eps = static_cast<float>(c.get_double("layer_norm_eps", 1e-5));
+  out.hidden_act = get_activation(c, "hidden_act", Activation::kRelu2);
+  out.qk_layernorm = c.get_bool("qk_layernorm", true);
+  out.tie_word_embeddings = source.tie_word_embeddings ||
+                            c.get_bool("tie_word_embeddings", top.get_bool("tie_word_embeddings", false));
+  out.rope = RopeConfig::parse(c, out.head_dim, 25000.0, out.max_position_embeddings,
+                               top.get_double("partial_rotary_factor", 0.5));
+  out.patch_size_px = static_cast<int>(top.get_int("patch_size", 30, 1, 4096));
+  top.get_int("num_channels", 3, 3, 3);
+  const Json empty = Json::object();
+  out.parse_processor(source.preprocessor.value_or(JsonView(empty, "preprocessor_config.json")));
+  out.find_tokens(source);
+  return out;
+}
+
+void FuyuConfig::parse_processor(const JsonView& c) {
+  if (const auto size = c.find("size"))
+    limit_px = {static_cast<int>(size->at("width").as_int(1, 1 << 16)),
+                static_cast<int>(size->at("height").as_int(1, 1 << 16))};
+  if (const auto patch = c.find("patch_size"); patch && patch->is_object())
+    for (const char* key : {"height", "width"})
+      if (patch->at(key).as_int() != patch_size_px)
+        fail(ErrorCode::kInvalidFile, "{}.{}: expected config.json's patch_size {}", patch->path(), key,
+             patch_size_px);
+  resample = filter_from_pillow(static_cast<int>(c.get_int("resample", 2, 0, 5)));
+  const auto value = static_cast<std::uint8_t>(c.get_int("padding_value", 1, 0, 255));
+  padding = {value, value, value};
+  const std::string mode = c.get_string("padding_mode", "constant");
+  if (mode != "constant")
+    fail(ErrorCode::kUnsupported, "{}.padding_mode: \"{}\" is not supported; supported: constant", c.path(),
+         mode);
+  normalize = parse_normalize(c);
+  if (!c.has("image_mean")) normalize.mean = {0.5, 0.5, 0.5};
+  if (!c.has("image_std")) normalize.std = {0.5, 0.5, 0.5};
+}
+
+// Ids are those of the directory's vocabulary; the published ones stand in where there is none.
+void FuyuConfig::find_tokens(const ModelSource& source) {
+  const auto find = [&](std::string_view content, std::int32_t& id) {
+    if (source.token_id)
+      if (const auto found = source.token_id(content)) id = *found;
+    if (id < 0 || id >= vocab_size)
+      fail(ErrorCode::kInvalidFile, "the tokenizer has no token {} within the vocabulary of {}", content,
+           vocab_size);
+  };
+  if (!source.token_id && vocab_size <= answer_id) return;  // shapes alone, without a tokenizer
+  find("|SPEAKER|", speaker_id);
+  find("|NEWLINE|", newline_id);
+  find("<s>", bos_id);
+  find("<0x04>", answer_id);
+  find("|ENDOFTEXT|", end_id);
+}
+
+// ---- the model
+// ----------------------------------------------------------------------------------------------------
+
+class Fuyu : public Model {
+ public:
+  explicit Fuyu(const ModelSource& source);
+  const ModelInfo& info() const override { return info_; }
+  MediaPlan plan_media(const MediaMeta& meta, const MediaOptions& options) const override;
+  Tensor preprocess(std::span<const Image> frames, const MediaPlan& plan, ThreadPool* pool) const override;
+  PromptLayout expand_prompt(std::span<const std::int32_t> ids,
+                             std::span<const MediaPlan> plans) const override;
+  TensorView encode_media(ExecContext& cx, std::span<const MediaItem> items) const override;
+  TensorView forward(ExecContext& cx, const Batch& batch) const override;
+  const PartSizes& part_sizes() const override { return sizes_; }
+
+ private:
+  struct Layer {
+    LayerNorm input_layernorm;
+    std::unique_ptr<LinearWeight> query_key_value;  // [3 D, D], per head q, k, v
+    std::optional<LayerNorm> q_layernorm;           // [Dh], shared by the heads
+    std::optional<LayerNorm> k_layernorm;
+    std::unique_ptr<LinearWeight> dense;  // [D, D]
+    LayerNorm post_attention_layernorm;
+    std::unique_ptr<LinearWeight> dense_h_to_4h;  // [F, D]
+    std::unique_ptr<LinearWeight> dense_4h_to_h;  // [D, F]
+  };
+  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+                            const RopeAngles& angles, const Batch& batch) const;
+
+  FuyuConfig config_;
+  ModelInfo info_;
+  PartSizes sizes_;
+  std::unique_ptr<LinearWeight> vision_embed_tokens_;  // [D, 3 p p]
+  std::unique_ptr<EmbeddingWeight> embed_tokens_;      // [V, D]
+  std::vector<Layer> layers_;
+  LayerNorm final_layernorm_;
+  std::unique_ptr<LinearWeight> lm_head_;  // [V, D]
+  Rope rope_;
+};
+
+Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope_(config_.rope) {
+  const FuyuConfig& c = config_;
+  const std::int64_t d = c.hidden_size;
+  WeightProvider& weights = *source.weights;
+  weights.rename([](std::string_view name) { return canonical_weight_name(name); });
+  Binder vision(weights, *source.backend, sizes_, "vision");
+  vision_embed_tokens_ =
+      vision.linear("vision_embed_tokens", d, 3LL * c.patch_size_px * c.patch_size_px, Bias::kRequired);
+  Binder language = Binder(weights, *source.backend, sizes_, "language").scope("lm");
+  embed_tokens_ = language.embedding("embed_tokens.weight", c.vocab_size, d);
+  for (int i = 0; i < c.n_layers; ++i) {
+    Binder b = language.scope(fmt::format("layers.{}", i));
+    Layer layer;
+    layer.input_layernorm = LayerNorm::bind(b, "input_layernorm", d, c.layer_norm_eps);
+    layer.query_key_value = b.linear("self_attn.query_key_value", 3 * d, d, Bias::kRequired);
+    if (c.qk_layernorm) {
+      layer.q_layernorm = LayerNorm::bind(b, "self_attn.q_layernorm", c.head_dim, c.layer_norm_eps);
+      layer.k_layernorm = LayerNorm::bind(b, "self_attn.k_layernorm", c.head_dim, c.layer_norm_eps);
+    }
+    layer.dense = b.linear("self_attn.dense", d, d, Bias::kRequired);
+    layer.post_attention_layernorm = LayerNorm::bind(b, "post_attention_layernorm", d, c.layer_norm_eps);
+    layer.dense_h_to_4h = b.linear("mlp.dense_h_to_4h", c.intermediate_size, d, Bias::kRequired);
+    layer.dense_4h_to_h = b.linear("mlp.dense_4h_to_h", d, c.intermediate_size, Bias::kRequired);
+    layers_.push_back(std::move(layer));
+  }
+  final_layernorm_ = LayerNorm::bind(language, "final_layernorm", d, c.layer_norm_eps);
+  lm_head_ =
+      Binder(weights, *source.backend, sizes_, "language")
+          .linear(c.tie_word_embeddings && !weights.has("lm_head.weight") ? "lm.embed_tokens" : "lm_head",
+                  c.vocab_size, d, Bias::kNone);
+
+  info_.vocab_size = c.vocab_size;
+  info_.hidden_size = d;
+  info_.n_layers = c.n_layers;
+  info_.n_heads = c.n_heads;
+  info_.n_kv_heads = c.n_heads;
+  info_.head_dim = c.head_dim;
+  info_.max_context_tokens = c.max_position_embeddings;
+  info_.eos_token_ids = {c.end_id};
+  info_.image_placeholder = "|SPEAKER|";
+  info_.image_token_id = c.speaker_id;
+  info_.never_sample = {c.speaker_id, c.newline_id};
+  info_.default_chat_template = kDefaultTemplate;
+  info_.max_images = 1;
+  info_.supports_system_prompt = false;
+  info_.add_special_tokens_with_media = false;  // <s> follows the picture
+}
+
+// grid_h x grid_w counts patches; partial ones at the right and at the bottom are padded.
+MediaPlan Fuyu::plan_media(const MediaMeta& meta, const MediaOptions&) const {
+  const SizePx limit = config_.limit_px;
+  const int p = config_.patch_size_px;
+  MediaPlan plan;
+  plan.meta = meta;
+  plan.resized_width_px = meta.width_px;
+  plan.resized_height_px = meta.height_px;
+  if (meta.width_px > limit.width_px || meta.height_px > limit.height_px) {
+    const double scale = std::min(static_cast<double>(limit.height_px) / meta.height_px,
+                                  static_cast<double>(limit.width_px) / meta.width_px);
+    plan.resized_width_px = static_cast<int>(meta.width_px * scale);
+    plan.resized_height_px = static_cast<int>(meta.height_px * scale);
+    if (plan.resized_width_px < 1 || plan.resized_height_px < 1)
+      fail(ErrorCode::kInvalidArgument,
+           "a picture of {}x{} pixels has no pixel left when it is shrunk to fit {}x{}", meta.width_px,
+           meta.height_px, limit.width_px, limit.height_px);
+  }
+  plan.grid_w = (plan.resized_width_px + p - 1) / p;
+  plan.grid_h = (plan.resized_height_px + p - 1) / p;
+  plan.n_tokens = static_cast<std::int64_t>(plan.grid_h) * plan.grid_w;
+  plan.n_prompt_tokens = static_cast<std::int64_t>(plan.grid_h) * (plan.grid_w + 1);
+  return plan;
+}
+
+Tensor Fuyu::preprocess(std::span<const Image> frames, const MediaPlan& plan, ThreadPool* pool) const {
+  const std::int64_t p = config_.patch_size_px;
+  const int width = plan.grid_w * config_.patch_size_px;
+  const int height = plan.grid_h * config_.patch_size_px;
+  const Image fitted =
+      pad(resize(frames.front(), plan.resized_width_px, plan.resized_height_px, config_.resample, pool),
+          {.left = 0,
+           .top = 0,
+           .right = width - plan.resized_width_px,
+           .bottom = height - plan.resized_height_px},
+          config_.padding);
+  const std::vector<float> planes = normalize_chw(fitted, config_.normalize);  // [3, height, width]
+  Tensor out(DType::kF32, {plan.n_tokens, p * p * 3});
+  float* to = out.f32();
+  for (std::int64_t row = 0; row < plan.grid_h; ++row)
+    for (std::int64_t col = 0; col < plan.grid_w; ++col)
+      for (std::int64_t y = 0; y < p; ++y)
+        for (std::int64_t x = 0; x < p; ++x)
+          for (std::int64_t channel = 0; channel < 3; ++channel)
+            *to++ = planes[static_cast<std::size_t>((channel * height + row * p + y) * width + col * p + x)];
+  return out;  // [P, p p 3], channel last inside a patch
+}
+
+PromptLayout Fuyu::expand_prompt(std::span<const std::int32_t> ids, std::span<const MediaPlan> plans) const {
+  check_placeholder_count(std::count(ids.begin(), ids.end(), config_.speaker_id),
+                          static_cast<std::int64_t>(plans.size()));
+  PromptLayout out;
+  std::span<const std::int32_t> text = ids;
+  if (!plans.empty()) {
+    if (plans.size() > 1)
+      fail(ErrorCode::kInvalidArgument, "Fuyu takes one picture in a prompt, got {}", plans.size());
+    if (ids.front() != config_.speaker_id)
+      fail(ErrorCode::kInvalidArgument, "Fuyu's picture stands before the text");
+    const MediaPlan& plan = plans.front();
+    for (int row = 0; row < plan.grid_h; ++row) {
+      out.runs.push_back({.media_index = 0,
+                          .first_media_row = static_cast<std::int64_t>(row) * plan.grid_w,
+                          .first_prompt_row = static_cast<std::int64_t>(out.input_ids.size()),
+                          .n_rows = plan.grid_w});
+      out.input_ids.insert(out.input_ids.end(), static_cast<std::size_t>(plan.grid_w), config_.speaker_id);
+      out.input_ids.push_back(config_.newline_id);
+    }
+    out.input_ids.push_back(config_.bos_id);
+    text = ids.subspan(1);
+  }
+  out.input_ids.insert(out.input_ids.end(), text.begin(), text.end());
+  if (!plans.empty()) out.input_ids.push_back(config_.answer_id);
+  out.positions.resize(out.input_ids.size());
+  for (std::size_t i = 0; i < out.positions.size(); ++i) out.positions[i] = static_cast<std::int32_t>(i);
+  out.next_position = static_cast<std::int32_t>(out.input_ids.size());
+  return out;
+}
+
+TensorView Fuyu::encode_media(ExecContext& cx, std::span<const MediaItem> items) const {
+  std::int64_t n = 0;
+  for (const MediaItem& item : items) n += item.plan.n_tokens;
+  TensorView out = cx.empty({n, config_.hidden_size});
+  std::int64_t first = 0;
+  for (const MediaItem& item : items) {
+    cx.linear_into(*vision_embed_tokens_, item.pixels, out.rows(first, first + item.plan.n_tokens));
+    first += item.plan.n_tokens;
+  }
+  cx.tap(out, "model.vision_embed_tokens");
+  return out;  // [P, D]
+}
+
+TensorView Fuyu::self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+                                const RopeAngles& angles, const Batch& batch) const {
+  const std::int64_t h = config_.n_heads;
+  const std::int64_t dh = config_.head_dim;
+  TensorView qkv = cx.linear(*layer.query_key_value, x).split_last(h, 3 * dh);  // [T, H, 3 Dh]
+  TensorView q = qkv.cols(0, dh);                                               // [T, H, Dh]
+  TensorView k = qkv.cols(dh, 2 * dh);
+  TensorView v = qkv.cols(2 * dh, 3 * dh);
+  if (config_.qk_layernorm) {
+    cx.layer_norm_inplace(q, layer.q_layernorm->weight, layer.q_layernorm->bias, layer.q_layernorm->eps);
+    cx.layer_norm_inplace(k, layer.k_layernorm->weight, layer.k_layernorm->bias, layer.k_layernorm->eps);
+  }
+  cx.rope(q, angles.cos, angles.sin);
+  cx.rope(k, angles.cos, angles.sin);
+  cx.kv_append(*batch.kv_cache, index, k, v, batch.kv_slots);
+  return cx.paged_attention(*batch.kv_cache, index, batch.sequences, 1.0F / std::sqrt(static_cast<float>(dh)),
+                            q);  // [T, D]
+}
+
+TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
+  TensorView h = cx.embedding(*embed_tokens_, ids_for_embedding(cx, batch));  // [T, D]
+  apply_media(cx, batch, h);
+  const RopeAngles angles = rope_.angles(cx, batch.positions, batch.sequences);
+  for (int i = 0; i < config_.n_layers; ++i) {
+    const ArenaScope scratch(cx.arena());
+    const Layer& layer = layers_[static_cast<std::size_t>(i)];
+    TensorView x = layer.input_layernorm(cx, h);
+    if (i == 0) cx.tap(x, "model.language_model.layers.0.input_layernorm");
+    TensorView a = self_attention(cx, layer, i, x, angles, batch);
+    if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.dense, a), "model.language_model.layers.0.self_attn");
+    cx.linear_into(*layer.dense, a, h, {.activation = Activation::kNone, .residual = h});
+    x = layer.post_attention_layernorm(cx, h);
+    TensorView f =
+        cx.linear(*layer.dense_h_to_4h, x, {.activation = config_.hidden_act, .residual = {}});  // [T, F]
+    if (i == 0 && cx.tapping())
+      cx.tap(cx.linear(*layer.dense_4h_to_h, f), "model.language_model.layers.0.mlp");
+    cx.linear_into(*layer.dense_4h_to_h, f, h, {.activation = Activation::kNone, .residual = h});
+    cx.tap(h, "model.language_model.layers.{}", i);
+  }
+  if (cx.tapping()) cx.tap(final_layernorm_(cx, h), "model.language_model.final_layernorm");
+  TensorView last = final_layernorm_(cx, cx.gather_rows(h, batch.logit_rows));
+  return cx.linear(*lm_head_, last);  // [n, V]
+}
+
+}  // namespace
+
+void register_fuyu(ModelRegistry& registry) {
+  registry.add({.name = "fuyu",
+                .architectures = {"FuyuForCausalLM"},
+                .matches = nullptr,
+                .load = [](const ModelSource& source) { return std::make_unique<Fuyu>(source); }});
+}
+
+}  // namespace triptych
