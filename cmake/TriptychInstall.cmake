@@ -27,6 +27,20 @@ install(FILES ${PROJECT_BINARY_DIR}/triptychConfig.cmake ${PROJECT_BINARY_DIR}/t
 get_property(triptych_program GLOBAL PROPERTY TRIPTYCH_EXECUTABLE)
 if(triptych_program)
   install(TARGETS ${triptych_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+  # The program writes its own manual page and completions.
+  if(NOT CMAKE_CROSSCOMPILING)
+    set(pages ${PROJECT_BINARY_DIR}/generated/pages)
+    add_custom_command(OUTPUT ${pages}/triptych.1 ${pages}/triptych.bash ${pages}/_triptych ${pages}/triptych.fish
+      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${triptych_program}> -D FOLDER=${pages}
+              -P ${PROJECT_SOURCE_DIR}/cmake/write_pages.cmake
+      DEPENDS ${triptych_program} COMMENT "Writing the manual page and completions" VERBATIM)
+    add_custom_target(triptych_pages ALL DEPENDS ${pages}/triptych.1)
+    install(FILES ${pages}/triptych.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+    install(FILES ${pages}/triptych.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME triptych
+      COMPONENT program)
+    install(FILES ${pages}/_triptych DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT program)
+    install(FILES ${pages}/triptych.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT program)
+  endif()
 endif()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md
   DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)

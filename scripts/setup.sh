@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that README's dependency table lists, and nothing else.
 #   scripts/setup.sh          what a build with its tests needs
-#   scripts/setup.sh --dev    and what the full checks need: clang, its tools and runtimes, benchmarks, man page, debootstrap
+#   scripts/setup.sh --dev    and what the full checks need: clang, its tools and runtimes, benchmarks, Python
 # Debian 12 and 13; the names are the same on Ubuntu 22.04 and 24.04. A second run installs nothing.
 set -euo pipefail
 
@@ -13,7 +13,7 @@ base_packages=(
   libpcre2-dev libutf8proc-dev libsentencepiece-dev
   libgtest-dev libgmock-dev
 )
-dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev help2man python3)
+dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev python3)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
