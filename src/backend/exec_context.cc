@@ -50,6 +50,7 @@ void check_row_indices(const char* op, std::span<const std::int32_t> rows, std::
 }  // namespace
 
 void ExecObserver::on_linear(const LinearWeight&, const TensorView&) {}
+void ExecObserver::on_attention(const AttentionArgs&) {}
 
 Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
@@ -90,6 +91,7 @@ TensorView ExecContext::attention(const AttentionArgs& args) {
   check_segments("attention", args.cu_k, args.k.dim(0));
   TRIPTYCH_CHECK(args.cu_q.size() == args.cu_k.size(), "[attention] {} query and {} key segments",
                  args.cu_q.size() - 1, args.cu_k.size() - 1);
+  if (observer_ != nullptr) observer_->on_attention(args);
   TensorView y = empty({args.q.dim(0), h, dh});
   backend_.attention(args, y);
   return y.reshape({y.dim(0), h * dh});

@@ -28,6 +28,8 @@ class ExecObserver {
   virtual void on_tap(std::string_view name, const TensorView& value) = 0;
   /// Input x [T, K] of a linear, before the product. Default: nothing.
   virtual void on_linear(const LinearWeight& weight, const TensorView& x);
+  /// An attention over plain tensors, before it runs. Default: nothing.
+  virtual void on_attention(const AttentionArgs& args);
 };
 
 class ExecContext {
