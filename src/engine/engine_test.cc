@@ -1,0 +1,202 @@
+// The engine on the model that ships: answers, stops, cancels, batches; the same tokens for any number of
+// threads.
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "io/mapped_file.h"
+#include "media/image_decode.h"
+
+namespace triptych {
+namespace {
+
+const std::string kModel = TRIPTYCH_SOURCE_DIR "/assets/models/scenes-llava";
+const std::string kScenes = TRIPTYCH_SOURCE_DIR "/assets/eval/scenes/";
+
+MediaInput picture(const std::string& name) {
+  const auto file = MappedFile::open(kScenes + name);
+  return {.frames = {decode_image(file->bytes(), {}, name)}, .is_video = false, .frames_per_s = 0};
+}
+
+ChatRequest question(std::string text, std::vector<std::string> pictures) {
+  ChatRequest out;
+  ChatMessage message;
+  message.role = "user";
+  for (const std::string& name : pictures) {
+    message.parts.push_back({ContentPart::Kind::kImage, ""});
+    out.media.push_back(picture(name));
+  }
+  message.parts.push_back({ContentPart::Kind::kText, std::move(text)});
+  out.messages.push_back(std::move(message));
+  return out;
+}
+
+class EngineTest : public testing::Test {
+ protected:
+  static LoadedModel& model() {
+    static const std::unique_ptr<LoadedModel> loaded = LoadedModel::open(kModel, {.n_threads = 2});
+    return *loaded;
+  }
+  static SamplingParams greedy(std::int64_t max_tokens = 0) {
+    SamplingParams out;
+    out.max_tokens = max_tokens;
+    return out;
+  }
+};
+
+TEST_F(EngineTest, AnswersAboutThePicture) {
+  Engine engine(model());
+  EXPECT_EQ(engine.generate(model().prepare(question("Which shape is orange?", {"0000.png"})), greedy()).text,
+            "square");
+  EXPECT_EQ(
+      engine.generate(model().prepare(question("Is the triangle small or large?", {"0000.png"})), greedy())
+          .text,
+      "small");
+}
+
+TEST_F(EngineTest, StreamedTextIsTheWholeText) {
+  Engine engine(model());
+  std::string streamed;
+  const auto result = engine.generate(model().prepare(question("Describe the image.", {"0000.png"})),
+                                      greedy(), [&](const TokenEvent& event) {
+                                        streamed += event.text;
+                                        return true;
+                                      });
+  EXPECT_EQ(streamed, result.text);
+  EXPECT_EQ(result.finish_reason, FinishReason::kStop);
+  EXPECT_THAT(result.text, testing::HasSubstr("triangle"));
+}
+
+TEST_F(EngineTest, SameTokensForAnyNumberOfThreads) {
+  std::vector<std::vector<std::int32_t>> all;
+  for (const int n_threads : {1, 2, 3, 5}) {
+    const auto own = LoadedModel::open(kModel, {.n_threads = n_threads});
+    Engine engine(*own);
+    SamplingParams params = greedy(24);
+    params.temperature = 1.5F;
+    params.seed = 11;
+    params.ignore_eos = true;
+    all.push_back(
+        engine.generate(own->prepare(question("Describe the image.", {"0000.png"})), params).token_ids);
+    all.back().push_back(-1);
+    const auto second =
+        engine.generate(own->prepare(question("Describe the image.", {"0000.png"})), greedy()).token_ids;
+    all.back().insert(all.back().end(), second.begin(), second.end());
+  }
+  for (const auto& ids : all) EXPECT_EQ(ids, all.front());
+}
+
+TEST_F(EngineTest, LimitsStopsAndCancel) {
+  Engine engine(model());
+  const auto ask = [&] { return model().prepare(question("Describe the image.", {"0000.png"})); };
+  const auto full = engine.generate(ask(), greedy());
+  const auto three = engine.generate(ask(), greedy(3));
+  EXPECT_EQ(three.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(three.token_ids, std::vector<std::int32_t>(full.token_ids.begin(), full.token_ids.begin() + 3));
+
+  SamplingParams stop = greedy();
+  stop.stop = {" at the"};
+  const auto stopped = engine.generate(ask(), stop);
+  EXPECT_EQ(stopped.finish_reason, FinishReason::kStop);
+  EXPECT_EQ(stopped.stop_string, " at the");
+  EXPECT_EQ(stopped.text, full.text.substr(0, full.text.find(" at the")));
+
+  SamplingParams stop_id = greedy();
+  stop_id.stop_token_ids = {full.token_ids[4]};
+  EXPECT_LE(engine.generate(ask(), stop_id).token_ids.size(), 4U);
+
+  int n = 0;
+  const auto cancelled = engine.generate(ask(), greedy(), [&](const TokenEvent&) { return ++n < 2; });
+  EXPECT_EQ(cancelled.finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(cancelled.token_ids.size(), 2U);
+
+  SamplingParams ignore = greedy(40);
+  ignore.ignore_eos = true;
+  EXPECT_EQ(engine.generate(ask(), ignore).token_ids.size(), 40U);
+}
+
+TEST_F(EngineTest, ContextIsCheckedWithNumbers) {
+  PreparedRequest request = model().prepare(question("Describe the image.", {"0000.png"}));
+  const auto n = static_cast<std::int64_t>(request.layout.input_ids.size());
+  Engine small(model(), {.max_context_tokens = n});
+  try {
+    small.submit(std::move(request), greedy());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kContextLength);
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr(std::to_string(n)), testing::HasSubstr("tokens")));
+  }
+  Engine fits(model(), {.max_context_tokens = n + 2});
+  const auto result = fits.generate(model().prepare(question("Describe the image.", {"0000.png"})), greedy());
+  EXPECT_EQ(result.finish_reason, FinishReason::kLength);
+  EXPECT_EQ(result.token_ids.size(), 2U);
+  EXPECT_THROW(Engine(model(), {.max_context_tokens = 1 << 30}), Error);
+}
+
+TEST_F(EngineTest, BatchedAnswersEqualAnswersAlone) {
+  const char* texts[] = {"Which shape is orange?", "Describe the image.", "How many shapes are there?",
+                         "Is the triangle small or large?"};
+  const char* pictures[] = {"0000.png", "0001.png", "0002.png", "0000.png"};
+  std::vector<std::vector<std::int32_t>> alone;
+  for (int i = 0; i < 4; ++i) {
+    Engine engine(model());
+    alone.push_back(engine.generate(model().prepare(question(texts[i], {pictures[i]})), greedy()).token_ids);
+  }
+  // A small step budget: prompts are prefilled in pieces while others decode.
+  Engine engine(model(), {.kv_cache_tokens = 2048, .max_batch_tokens = 10, .max_sequences = 3});
+  std::vector<Engine::RequestId> ids;
+  for (int i = 0; i < 4; ++i)
+    ids.push_back(engine.submit(model().prepare(question(texts[i], {pictures[i]})), greedy()));
+  while (engine.step()) {
+  }
+  for (std::size_t i = 0; i < 4; ++i) {
+    const auto result = engine.take_result(ids[i]);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->token_ids, alone[i]) << texts[i];
+  }
+}
+
+TEST_F(EngineTest, PlaceholdersOfARawPromptMustMatchThePictures) {
+  const auto fails_with = [&](const char* prompt, std::vector<std::string> names) {
+    std::vector<MediaInput> media;
+    for (const auto& name : names) media.push_back(picture(name));
+    try {
+      model().prepare_prompt(prompt, media);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(fails_with("<image> a <image>", {"0000.png"}),
+              testing::HasSubstr("2 image placeholders but 1 image"));
+  EXPECT_THAT(fails_with("<image>", {"0000.png", "0001.png"}),
+              testing::HasSubstr("1 image placeholder but 2 images"));
+  EXPECT_THAT(fails_with("none", {"0000.png"}), testing::HasSubstr("0 image placeholders but 1 image"));
+  EXPECT_EQ(fails_with("<image><image>", {"0000.png", "0001.png"}), "");
+  EXPECT_EQ(fails_with("What is this? <image>", {"0000.png"}), "");
+}
+
+TEST_F(EngineTest, TypedPlaceholdersStayText) {
+  const PreparedRequest typed = model().prepare(question("Say <image> and </s>.", {"0000.png"}));
+  EXPECT_EQ(typed.layout.runs.size(), 1U);
+  EXPECT_EQ(std::count(typed.token_ids.begin(), typed.token_ids.end(), model().info().image_token_id), 1);
+  EXPECT_EQ(std::count(typed.token_ids.begin(), typed.token_ids.end(), 2), 0);
+}
+
+TEST_F(EngineTest, ASteadyStepTakesNoMemoryFromTheArena) {
+  Engine engine(model());
+  SamplingParams params = greedy(60);
+  params.ignore_eos = true;
+  engine.submit(model().prepare(question("Describe the image.", {"0000.png"})), params);
+  for (int i = 0; i < 4; ++i) engine.step();
+  const std::int64_t warm = engine.n_arena_allocations();
+  while (engine.step()) {
+  }
+  EXPECT_EQ(engine.n_arena_allocations(), warm);
+}
+
+}  // namespace
+}  // namespace triptych
