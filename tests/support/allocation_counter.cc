@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <cstddef>
-#include <cstddef>
 #include <cstdlib>
 #include <new>
 
@@ -22,11 +21,15 @@ std::atomic<long> g_n_allocations{0};
 
 namespace triptych {
 long n_allocations() noexcept { return g_n_allocations.load(); }
+
+void allocate_once() { ::operator delete(::operator new(16)); }  // calls, not expressions: these must be made
 }  // namespace triptych
 
 #if defined(TRIPTYCH_SANITIZED)
 
-#include <sanitizer/allocator_interface.h>
+// GCC 12 ships the function but not the header that declares it (sanitizer/allocator_interface.h).
+extern "C" int __sanitizer_install_malloc_and_free_hooks(void (*on_malloc)(const volatile void*, std::size_t),
+                                                         void (*on_free)(const volatile void*));
 
 namespace {
 void count_one(const volatile void* /*memory*/, std::size_t /*bytes*/) { g_n_allocations.fetch_add(1); }

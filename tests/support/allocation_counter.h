@@ -6,7 +6,10 @@
 namespace triptych {
 
 /// Allocations of the program so far, by all threads, through operator new (under a sanitizer: through malloc
-/// as well). A test that expects no change should also show that the counter counts.
+/// as well). A test that expects no change should also show that the counter counts, with allocate_once().
 long n_allocations() noexcept;
+
+/// One allocation, freed again, that no compiler optimises away.
+void allocate_once();
 
 }  // namespace triptych
