@@ -34,7 +34,7 @@ EXTRA_FILES = {
     "engine": ["backend/cpu/cpu_backend.h"],
     "compress": ["backend/cpu/cpu_backend.h"],
     "server": ["backend/cpu/cpu_backend.h"],
-    "cli": ["backend/cpu/cpu_backend.h"],
+    "cli": ["backend/cpu/cpu_backend.h", "backend/cpu/probe.h"],
     "capi": ["backend/cpu/cpu_backend.h"],
 }
 # What tests may use below their layer, to run with real weights on a real backend.
