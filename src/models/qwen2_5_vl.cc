@@ -77,7 +77,7 @@ Qwen25VlConfig Qwen25VlConfig::parse(const ModelSource& source) {
          v.path(), out.text.hidden_size, merged);
   out.parse_windows(v);
   out.tokens_per_second = static_cast<int>(v.get_int("tokens_per_second", 4, 1, 1 << 20));
-  out.tokens = Qwen2VisionTokens::parse(c);
+  out.tokens = Qwen2VisionTokens::parse(source);
   out.images = Qwen2ImageProcessor::for_images(source.preprocessor, out.geometry());
   out.videos = Qwen2ImageProcessor::for_videos(
       source.video_preprocessor ? source.video_preprocessor : source.preprocessor, out.geometry());

@@ -81,17 +81,19 @@ LlamaConfig parse_qwen2_vl_text(const JsonView& config, bool force_tie) {
   return out;
 }
 
-Qwen2VisionTokens Qwen2VisionTokens::parse(const JsonView& config) {
+Qwen2VisionTokens Qwen2VisionTokens::parse(const ModelSource& source) {
   constexpr std::int64_t kMaxId = 1 << 30;
+  const JsonView& c = source.config;
   Qwen2VisionTokens out;
-  out.image = static_cast<std::int32_t>(config.get_int("image_token_id", out.image, 0, kMaxId));
-  out.video = static_cast<std::int32_t>(config.get_int("video_token_id", out.video, 0, kMaxId));
+  out.image = static_cast<std::int32_t>(c.get_int("image_token_id", out.image, 0, kMaxId));
+  out.video = static_cast<std::int32_t>(c.get_int("video_token_id", out.video, 0, kMaxId));
   if (out.image == out.video)
-    fail(ErrorCode::kInvalidFile, "{}: image_token_id and video_token_id are both {}", config.path(),
-         out.image);
-  // In the published vocabulary <|vision_pad|> stands right before <|image_pad|>; newer files leave it out.
-  const std::int64_t pad = out.image == 151655 ? 151654 : -1;
-  out.pad = static_cast<std::int32_t>(config.get_int("vision_token_id", pad, -1, kMaxId));
+    fail(ErrorCode::kInvalidFile, "{}: image_token_id and video_token_id are both {}", c.path(), out.image);
+  if (c.has("vision_token_id")) {
+    out.pad = static_cast<std::int32_t>(c.at("vision_token_id").as_int(0, kMaxId));
+  } else if (source.token_id) {
+    out.pad = source.token_id("<|vision_pad|>").value_or(-1);
+  }
   return out;
 }
 

@@ -24,9 +24,9 @@ LlamaConfig parse_qwen2_vl_text(const JsonView& config, bool force_tie);
 struct Qwen2VisionTokens {
   std::int32_t image = 151655;
   std::int32_t video = 151656;
-  std::int32_t pad = -1;  // <|vision_pad|>; -1: the configuration does not name it
+  std::int32_t pad = -1;  // <|vision_pad|>, which newer configurations leave out; -1: unknown
 
-  static Qwen2VisionTokens parse(const JsonView& config);
+  static Qwen2VisionTokens parse(const ModelSource& source);
 };
 
 /// Fills everything of ModelInfo but the family's name.

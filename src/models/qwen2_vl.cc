@@ -55,7 +55,7 @@ Qwen2VlConfig Qwen2VlConfig::parse(const ModelSource& source) {
   if (merged != out.text.hidden_size)
     fail(ErrorCode::kInvalidFile, "{}.hidden_size: expected the language model's width {}, got {}", v.path(),
          out.text.hidden_size, merged);
-  out.tokens = Qwen2VisionTokens::parse(c);
+  out.tokens = Qwen2VisionTokens::parse(source);
   out.images = Qwen2ImageProcessor::for_images(source.preprocessor, out.geometry());
   out.videos = Qwen2ImageProcessor::for_videos(
       source.video_preprocessor ? source.video_preprocessor : source.preprocessor, out.geometry());
