@@ -18,7 +18,8 @@ constexpr std::int32_t kIdFloor = 1 << 20;
 // Rust's \w: Alphabetic, M, Nd, Pc and the two joiners.
 bool is_word_character(char32_t c) {
   if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  static const Regex word = Regex::oniguruma(R"([\w\x{200c}\x{200d}])", "added tokens");
+  static const Regex word =
+      Regex::oniguruma(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}])", "added tokens");
   const std::string text = utf8::from_code_point(c);
   std::size_t begin = 0;
   std::size_t end = 0;

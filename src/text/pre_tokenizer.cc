@@ -259,9 +259,11 @@ std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view) {
                                                parse_split_behavior(view.at("behavior")),
                                                view.get_bool("invert", false));
   if (type == "Whitespace")
-    // Rust's \w also has the joiners U+200C and U+200D.
+    // Rust's \w+|[^\w\s]+, whose \w also has the joiners.
     return std::make_unique<SplitPreTokenizer>(
-        Regex::oniguruma(R"([\w\x{200c}\x{200d}]+|[^\w\x{200c}\x{200d}\s]+)", view.path()),
+        Regex::oniguruma(R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}]+)"
+                         R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200c}\x{200d}\s]+)",
+                         view.path()),
         SplitBehavior::kRemoved, true);
   if (type == "WhitespaceSplit" || type == "Punctuation" || type == "Digits" || type == "CharDelimiterSplit")
     return parse_character_split(view, type);
