@@ -83,6 +83,7 @@ std::string_view other_format(std::span<const std::byte> file) {
   if (bytes.starts_with(0, "%PDF")) return "PDF";
   if (bytes.starts_with(0, "<svg") || bytes.starts_with(0, "<?xml")) return "SVG or XML";
   if (bytes.starts_with(0, "P7\n")) return "PAM";
+  if (bytes.starts_with(0, "Pf\n") || bytes.starts_with(0, "PF\n")) return "PFM";
   if (bytes.starts_with(0, "8BPS")) return "Photoshop";
   if (bytes.starts_with(0, "qoif")) return "QOI";
   return {};

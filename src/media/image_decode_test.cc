@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <filesystem>
 #include <set>
@@ -66,7 +67,7 @@ void expect_all_decodes(const std::string& folder, const std::string& expected, 
 }
 
 TEST(Decode, MatchesPillow) { expect_all_decodes("files", "pixels.safetensors", 34); }
-TEST(Decode, MatchesPillowForRarerForms) { expect_all_decodes("extra", "extra.safetensors", 90); }
+TEST(Decode, MatchesPillowForRarerForms) { expect_all_decodes("extra", "extra.safetensors", 91); }
 
 TEST(Decode, ProbeTellsTheForm) {
   const auto info = [](const Bytes& bytes) { return probe_image(bytes, {}, "x"); };
@@ -243,6 +244,34 @@ TEST(DecodeErrors, OtherFormatsAreNamed) {
     EXPECT_EQ(error_of(bytes_of(start)).code(), ErrorCode::kUnsupported) << name;
     EXPECT_THAT(error_of(bytes_of(start)).what(), HasSubstr(name));
   }
+}
+
+TEST(DecodeErrors, VariantsThatAreNotReadAreNamed) {
+  Bytes jpeg = file("grey.jpg");
+  const std::array<std::byte, 2> sof{std::byte{0xFF}, std::byte{0xC0}};
+  const auto at = std::search(jpeg.begin(), jpeg.end(), sof.begin(), sof.end());
+  ASSERT_NE(at, jpeg.end());
+  at[4] = std::byte{12};
+  EXPECT_EQ(error_of(jpeg).code(), ErrorCode::kUnsupported);
+  EXPECT_THAT(error_of(jpeg).what(), HasSubstr("12"));
+
+  const auto with_tag = [](std::uint8_t tag_low,
+                           std::uint8_t value) {  // patches a SHORT of a little-endian directory
+    Bytes tiff = extra("grey16_little.tiff");
+    for (std::size_t i = 10; i + 12 <= tiff.size(); i += 12)
+      if (tiff[i] == std::byte{tag_low} && tiff[i + 1] == std::byte{1}) {
+        tiff[i + 8] = std::byte{value};
+        return tiff;
+      }
+    ADD_FAILURE() << "no such tag";
+    return tiff;
+  };
+  EXPECT_THAT(error_of(with_tag(262 - 256, 8)).what(),
+              HasSubstr("photometric interpretation 8 is not supported"));
+  EXPECT_THAT(error_of(with_tag(258 - 256, 32)).what(), HasSubstr("32 bits per sample is not supported"));
+  Bytes bmp = file("rgb.bmp");
+  bmp[28] = std::byte{2};
+  EXPECT_THAT(error_of(bmp).what(), HasSubstr("2 bits per pixel is not supported"));
 }
 
 // The truncation case: a JPEG without its last 128 bytes, without its half, without only its end marker.

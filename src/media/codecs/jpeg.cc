@@ -54,12 +54,16 @@ class JpegReader {
       step();
       return;
     }
+    if (is_unsupported_) fail_unsupported(source_, ImageFormat::kJpeg, message_);
     fail_damaged(source_, ImageFormat::kJpeg, message_);
   }
   int orientation() const;
 
   [[noreturn]] static void on_error(j_common_ptr info) {
     JpegReader* reader = reinterpret_cast<Errors*>(info->err)->reader;
+    const int code = info->err->msg_code;
+    reader->is_unsupported_ =
+        code == JERR_BAD_PRECISION || code == JERR_SOF_UNSUPPORTED || code == JERR_CONVERSION_NOTIMPL;
     info->err->format_message(info, reader->message_);
     longjmp(reader->jump_, 1);
   }
@@ -99,6 +103,7 @@ class JpegReader {
   jpeg_source_mgr input_{};
   jpeg_progress_mgr progress_{};
   jmp_buf jump_;
+  bool is_unsupported_ = false;
   char message_[JMSG_LENGTH_MAX] = {};
 };
 
@@ -154,6 +159,8 @@ Image JpegReader::decode() {
   const int n_channels = info_.num_components;
   if (n_channels != 1 && n_channels != 3 && n_channels != 4)
     fail_unsupported(source_, ImageFormat::kJpeg, fmt::format("{} colour components", n_channels));
+  if (info_.data_precision != 8)
+    fail_unsupported(source_, ImageFormat::kJpeg, fmt::format("{} bits per sample", info_.data_precision));
   // A block of 64 pixels takes at least a bit of Huffman code; with the widest subsampling a component has
   // 1/4 of them.
   if (info_.arith_code == FALSE &&

@@ -28,6 +28,8 @@ bool matches(std::span<const std::byte> bytes) {
   return false;
 }
 
+constexpr std::uint16_t kMaxSamples = 6;  // as Pillow: CMYK and two more
+
 // libtiff reads through this; the file lies in memory.
 struct Input {
   const Source* source = nullptr;
@@ -200,10 +202,18 @@ void TiffReader::check_samples() {
                      fmt::format("sample format {} (only unsigned integers are read)", format));
   if (l.bits != 1 && l.bits != 2 && l.bits != 4 && l.bits != 8 && l.bits != 16)
     fail_unsupported(source_, ImageFormat::kTiff, fmt::format("{} bits per sample", l.bits));
-  if (l.samples < l.colours || l.samples > 16)
+  if (l.samples < l.colours || l.samples > kMaxSamples)
     fail_damaged(source_, ImageFormat::kTiff,
                  fmt::format("{} samples per pixel for {} colours", l.samples, l.colours));
   if (l.samples == l.colours) l.alpha = 0;
+  // LZW shrinks to 1 : 2730 at best, the others here to less; a short file with a large header stops before
+  // memory is taken.
+  const bool is_bounded = l.compression == COMPRESSION_NONE || l.compression == COMPRESSION_LZW ||
+                          l.compression == COMPRESSION_ADOBE_DEFLATE ||
+                          l.compression == COMPRESSION_DEFLATE || l.compression == COMPRESSION_PACKBITS;
+  const std::uint64_t raw_bytes = std::uint64_t{l.width} * l.height * l.samples * l.bits / 8;
+  if (is_bounded && raw_bytes / 4096 > source_.bytes.size())
+    fail_damaged(source_, ImageFormat::kTiff, "too short for its size");
 }
 
 void TiffReader::read_palette() {

@@ -170,6 +170,7 @@ put("exif_out_of_range.jpg", with_app1(b"Exif\0\0" + exif_bytes("<", 9)))
 put("exif_cut.jpg", with_app1((b"Exif\0\0" + exif_bytes("<", 6))[:20]))
 XMP = b'<x:xmpmeta><rdf:Description tiff:Orientation="%d"/></x:xmpmeta>'
 put("xmp.jpg", with_app1(b"http://ns.adobe.com/xap/1.0/\0" + XMP % 6))
+put("arithmetic.jpg", (OUT / "arithmetic.jpg").read_bytes())  # made of restart.jpg with `jpegtran -arithmetic -restart 0`
 put("trailing.jpg", plain + b"and some more bytes")
 
 # --- WebP -------------------------------------------------------------------------------------------------------------
