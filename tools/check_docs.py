@@ -2,6 +2,7 @@
 """Checks that the pages agree with the tree.
 
 * Every relative link of a Markdown page, and every path in backticks that begins with a folder of the repository, exists.
+* README shows examples/ask.cc as it is.
 * README's table of packages and the lists in scripts/setup.sh hold the same names.
 """
 import pathlib
@@ -47,9 +48,17 @@ def package_differences():
         yield f"README.md: the table of packages has {name}, which scripts/setup.sh does not install"
 
 
+def example_difference():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = (ROOT / "examples/ask.cc").read_text(encoding="utf-8")
+    if "```cpp\n" + example + "```" not in readme:
+        yield "README.md: the library example differs from examples/ask.cc"
+
+
 def main():
     pages = tracked_pages()
-    faults = [fault for page in pages for fault in dead_links(page)] + list(package_differences())
+    faults = [fault for page in pages for fault in dead_links(page)]
+    faults += list(package_differences()) + list(example_difference())
     for fault in faults:
         print(fault)
     print(f"check_docs: {len(pages)} pages, {len(faults)} faults")
