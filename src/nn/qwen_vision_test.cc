@@ -37,7 +37,8 @@ TEST_F(QwenVision, WholeWindowsLeaveNoEmptyOnes) {
   const VisionFrame frames[] = {frame(16, 8)};
   const WindowOrder order = window_order(cx_, frames, 2, 4);
   EXPECT_THAT(order.segments, ElementsAre(0, 64, 128));
-  for (std::size_t i = 0; i < order.blocks.size(); ++i) EXPECT_EQ(order.blocks[i], static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < order.blocks.size(); ++i)
+    EXPECT_EQ(order.blocks[i], static_cast<std::int32_t>(i));
 }
 
 TEST_F(QwenVision, WindowOrderIsAPermutationOfEachFrame) {
@@ -105,11 +106,11 @@ TEST_F(QwenVision, ConfigurationIsChecked) {
   };
   EXPECT_EQ(parse("{}").head_dim(), 80);
   EXPECT_EQ(parse(R"({"embed_dim": 72, "num_heads": 3})").head_dim(), 24);
-  for (const char* bad : {R"({"embed_dim": 70})", R"({"embed_dim": 0})", R"({"num_heads": 0})", R"({"num_heads": 7})",
-                          R"({"patch_size": 0})", R"({"patch_size": "14"})", R"({"spatial_merge_size": -2})",
-                          R"({"temporal_patch_size": 1000000})", R"({"in_channels": 4})", R"({"depth": 1e9})",
-                          R"({"rope_parameters": {"rope_type": "yarn"}})",
-                          R"({"rope_parameters": {"rope_theta": 0}})"})
+  for (const char* bad :
+       {R"({"embed_dim": 70})", R"({"embed_dim": 0})", R"({"num_heads": 0})", R"({"num_heads": 7})",
+        R"({"patch_size": 0})", R"({"patch_size": "14"})", R"({"spatial_merge_size": -2})",
+        R"({"temporal_patch_size": 1000000})", R"({"in_channels": 4})", R"({"depth": 1e9})",
+        R"({"rope_parameters": {"rope_type": "yarn"}})", R"({"rope_parameters": {"rope_theta": 0}})"})
     EXPECT_THROW(parse(bad), Error) << bad;
 }
 
