@@ -10,6 +10,12 @@ namespace {
 
 constexpr int kMaxDepth = 256;
 
+// "config.json" + "a" is "config.json: a", and that + "b" is "config.json: a.b".
+std::string child_path(const std::string& path, std::string_view key) {
+  if (path.empty()) return std::string(key);
+  return fmt::format("{}{}{}", path, path.find(": ") == std::string::npos ? ": " : ".", key);
+}
+
 std::string shorten(const Json& value) {
   if (value.is_object()) return "an object";
   if (value.is_array()) return fmt::format("an array of {}", value.size());
@@ -68,14 +74,14 @@ JsonView JsonView::at(std::string_view key) const {
   if (!is_object()) fail_expected("an object");
   const auto it = value_->find(key);
   if (it == value_->end()) fail(ErrorCode::kInvalidFile, "{}: \"{}\" is missing", path_, key);
-  return JsonView(*it, fmt::format("{}.{}", path_, key));
+  return JsonView(*it, child_path(path_, key));
 }
 
 std::optional<JsonView> JsonView::find(std::string_view key) const {
   if (!is_object()) fail_expected("an object");
   const auto it = value_->find(key);
   if (it == value_->end() || it->is_null()) return std::nullopt;
-  return JsonView(*it, fmt::format("{}.{}", path_, key));
+  return JsonView(*it, child_path(path_, key));
 }
 
 bool JsonView::has(std::string_view key) const { return find(key).has_value(); }
@@ -94,7 +100,7 @@ std::vector<std::pair<std::string, JsonView>> JsonView::members() const {
   std::vector<std::pair<std::string, JsonView>> out;
   out.reserve(value_->size());
   for (const auto& [key, value] : value_->items())
-    out.emplace_back(key, JsonView(value, fmt::format("{}.{}", path_, key)));
+    out.emplace_back(key, JsonView(value, child_path(path_, key)));
   return out;
 }
 

@@ -55,9 +55,9 @@ TEST(JsonView, SaysWhichFieldIsWrong) {
       parse_json(R"({"vision_config": {"patch_size": "14", "layers": [1, 2.5]}, "none": null})", "x");
   const JsonView view(json, "config.json");
   EXPECT_EQ(error_of([&] { view.at("vision_config").at("patch_size").as_int(1, 1024); }),
-            "config.json.vision_config.patch_size: expected an integer in [1, 1024], got \"14\"");
+            "config.json: vision_config.patch_size: expected an integer in [1, 1024], got \"14\"");
   EXPECT_EQ(error_of([&] { view.at("vision_config").at("layers").items()[1].as_int(); }),
-            "config.json.vision_config.layers[1]: expected an integer, got 2.5");
+            "config.json: vision_config.layers[1]: expected an integer, got 2.5");
   EXPECT_EQ(error_of([&] { view.at("text_config"); }), "config.json: \"text_config\" is missing");
   EXPECT_FALSE(view.has("none"));
   EXPECT_EQ(view.get_int("none", 7), 7);

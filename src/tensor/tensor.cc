@@ -152,8 +152,10 @@ TensorView TensorView::merge_first() const {
 Buffer Buffer::allocate(std::size_t size_bytes) {
   Buffer out;
   if (size_bytes == 0) return out;
+  // Beyond the address space of any process: the allocator need not even be asked.
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 47;
   const std::size_t rounded = (size_bytes + kAlignment_bytes - 1) / kAlignment_bytes * kAlignment_bytes;
-  void* data = rounded < size_bytes ? nullptr : std::aligned_alloc(kAlignment_bytes, rounded);
+  void* data = size_bytes > kMaxBytes ? nullptr : std::aligned_alloc(kAlignment_bytes, rounded);
   if (data == nullptr) fail(ErrorCode::kOutOfMemory, "no memory for {} bytes", size_bytes);
   out.owner_ = std::shared_ptr<const void>(data, [](const void* p) { std::free(const_cast<void*>(p)); });
   out.data_ = static_cast<std::byte*>(data);
