@@ -1,0 +1,39 @@
+// How an answer is shown: streamed for people, one JSON object for programs.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "cli/json_output.h"
+#include "engine/load.h"
+#include "engine/request.h"
+
+namespace triptych::cli {
+
+/// Prints the text of an answer while it comes and measures the time to the first token.
+class AnswerPrinter {
+ public:
+  /// `stream`: to stdout at once (escaped where stdout is a terminal).
+  explicit AnswerPrinter(bool stream);
+  /// For Engine: false once Ctrl-C was pressed.
+  bool on_token(const TokenEvent& event);
+  /// Ends the line.
+  void finish();
+  /// From construction to the first token; negative when none came.
+  double first_token_ms() const noexcept { return first_token_ms_; }
+
+ private:
+  bool stream_;
+  bool is_terminal_;
+  std::chrono::steady_clock::time_point start_;
+  double first_token_ms_ = -1;
+};
+
+/// The answer with its counts, times and log probabilities.
+JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, double first_token_ms);
+/// "38 prompt tokens (25 of pictures), 12 tokens in 0.12 s ..." for -v.
+std::string answer_summary(const GenerationResult& result, double first_token_ms);
+/// One line per token with its log probability and the likeliest others.
+std::string logprob_table(const LoadedModel& model, const GenerationResult& result);
+
+}  // namespace triptych::cli

@@ -1,0 +1,50 @@
+// Speed of every stage of an answer, on a real model or on random weights of a published shape.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cli/cost_model.h"
+#include "engine/engine.h"
+#include "engine/load.h"
+
+namespace triptych::cli {
+
+struct BenchOptions {
+  std::int64_t prompt_tokens = 640;  // pictures included
+  std::int64_t decode_tokens = 32;
+  int n_repeats = 3;
+  int picture_width_px = 1920, picture_height_px = 1080;
+  DType kv_cache_dtype = DType::kF16;
+  MediaOptions media;
+};
+
+/// Median over the repeats.
+struct BenchStage {
+  std::string name;
+  double ms = 0;
+  std::int64_t n_items = 0;  // pictures, patches' rows or tokens it worked on
+  std::string unit;          // what items are
+  Cost cost;                 // zero where no roofline is meant
+};
+
+struct BenchReport {
+  std::vector<BenchStage> stages;  // in the order in which they run
+  std::int64_t n_prompt_tokens = 0;
+  std::int64_t n_image_tokens = 0;
+  double first_token_ms = 0;  // from the encoded picture to the first token
+  std::size_t peak_memory_bytes = 0;
+  std::size_t kv_cache_bytes = 0;
+};
+
+/// Runs all stages. The answer is greedy and never stops early. Throws Error(kInvalidArgument) when the
+/// prompt is shorter than its picture.
+BenchReport run_bench(LoadedModel& model, const BenchOptions& options);
+
+/// A photograph-like picture as a JPEG file of quality 90, the same on every machine.
+std::vector<std::byte> make_test_jpeg(int width_px, int height_px);
+
+double median(std::vector<double> values);
+
+}  // namespace triptych::cli

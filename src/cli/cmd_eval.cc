@@ -1,0 +1,135 @@
+// triptych eval: accuracy on questions with known answers.
+#include <cstdio>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/progress.h"
+#include "cli/commands.h"
+#include "cli/eval.h"
+#include "cli/flags.h"
+#include "cli/json_output.h"
+#include "cli/text_table.h"
+
+namespace triptych::cli {
+namespace {
+
+struct EvalFlags {
+  ModelFlags model;
+  MediaFlags media;
+  std::string data;
+  std::string kv_cache_dtype = "auto";
+  std::int64_t limit = 0;
+  int batch = 16;
+  double min_accuracy = 0;
+  std::size_t show_mistakes = 0;
+  bool no_control = false, no_likelihood = false, json = false;
+};
+
+JsonOut score_json(const EvalScore& score, const EvalOptions& options) {
+  JsonOut out = {{"n", score.n}, {"right", score.n_right}, {"accuracy", score.accuracy()}};
+  if (options.likelihood) {
+    out["answer_tokens"] = score.n_answer_tokens;
+    out["mean_logprob"] = score.mean_logprob();
+  }
+  if (options.control) out["control_accuracy"] = score.control_accuracy();
+  return out;
+}
+
+void print_report(const EvalReport& report, const EvalFlags& flags, const EvalOptions& options) {
+  TextTable table({{"kind", Align::kLeft}, {"n"}, {"exact match"}, {"mean log p"}, {"blank picture"}});
+  const auto add = [&](const std::string& name, const EvalScore& score) {
+    table.add_row({one_line(name), std::to_string(score.n), format_percent(score.accuracy(), 2),
+                   options.likelihood ? fmt::format("{:.4f}", score.mean_logprob()) : "-",
+                   options.control ? format_percent(score.control_accuracy(), 2) : "-"});
+  };
+  for (const auto& [kind, score] : report.kinds) add(kind, score);
+  const EvalScore total = report.total();
+  add("all", total);
+  std::fputs(table.render().c_str(), stdout);
+  std::printf("\n%lld questions in %.1f s (%.1f per second)\n", static_cast<long long>(total.n),
+              report.seconds, static_cast<double>(total.n) / report.seconds);
+  for (std::size_t i = 0; i < std::min(flags.show_mistakes, report.mistakes.size()); ++i) {
+    const EvalMistake& m = report.mistakes[i];
+    std::printf("%s: %s\n  expected: %s\n  got:      %s\n", one_line(m.id).c_str(),
+                one_line(m.question).c_str(), one_line(m.expected).c_str(), one_line(m.got).c_str());
+  }
+}
+
+int run_eval(const EvalFlags& flags) {
+  std::vector<EvalQuestion> questions = read_questions(flags.data);
+  if (flags.limit > 0 && static_cast<std::size_t>(flags.limit) < questions.size())
+    questions.resize(static_cast<std::size_t>(flags.limit));
+  const auto model = flags.model.open();
+  const EvalOptions options{.likelihood = !flags.no_likelihood,
+                            .control = !flags.no_control,
+                            .n_sequences = flags.batch,
+                            .media = flags.media.options,
+                            .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF16)};
+  EvalReport report;
+  {
+    ProgressBar bar("eval", static_cast<std::int64_t>(questions.size()));
+    report =
+        evaluate(*model, flags.data, questions, options, [&](std::int64_t n_done) { bar.update(n_done); });
+  }
+  const EvalScore total = report.total();
+  if (flags.json) {
+    JsonOut out = {{"model", flags.model.model}, {"data", flags.data}, {"seconds", report.seconds}};
+    out["total"] = score_json(total, options);
+    for (const auto& [kind, score] : report.kinds) out["kinds"][kind] = score_json(score, options);
+    out["mistakes"] = JsonOut::array();
+    for (const EvalMistake& m : report.mistakes)
+      out["mistakes"].push_back(
+          {{"id", m.id}, {"question", m.question}, {"expected", m.expected}, {"got", m.got}});
+    print_json(out);
+  } else {
+    print_report(report, flags, options);
+  }
+  if (total.accuracy() < flags.min_accuracy) {
+    std::fprintf(stderr, "triptych: accuracy %.4f is below --min-accuracy %.4f\n", total.accuracy(),
+                 flags.min_accuracy);
+    return kExitCheckFailed;
+  }
+  if (options.control && total.n_right > 0 && total.n_control_right >= total.n_right) {
+    std::fprintf(stderr, "triptych: a blank picture gives as many right answers: the picture is not used\n");
+    return kExitCheckFailed;
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_eval_command(CLI::App& program, Action& action) {
+  auto flags = std::make_shared<EvalFlags>();
+  CLI::App& app = *program.add_subcommand("eval", "Measure accuracy on questions about pictures");
+  flags->model.add_to(app);
+  app.add_option("--data", flags->data, "Directory with questions.jsonl and its pictures")
+      ->required()
+      ->type_name("DIR");
+  app.add_option("--limit", flags->limit, "Only the first N questions")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""))
+      ->type_name("N");
+  app.add_option("--batch", flags->batch, "Questions answered at once")
+      ->check(CLI::Range(1, 1024).description(""))
+      ->type_name("N");
+  app.add_flag("--no-control", flags->no_control, "Leave out the run with a blank picture");
+  app.add_flag("--no-likelihood", flags->no_likelihood, "Leave out the log-likelihood of the known answers");
+  app.add_option("--min-accuracy", flags->min_accuracy, "Exit code 1 below this share")->type_name("X");
+  app.add_option("--mistakes", flags->show_mistakes, "Show the first N wrong answers")->type_name("N");
+  app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
+                 "Keep keys and values as fp16 (auto), fp32 or bf16")
+      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
+      ->type_name("TYPE");
+  flags->media.add_to(app);
+  app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
+  app.footer(
+      "questions.jsonl holds one object a line: {\"id\", \"image\", \"question\", \"answer\"}. An answer is "
+      "right when the\n"
+      "whole text is equal. The control asks the same about a white picture of the same size.\n\n"
+      "Examples:\n"
+      "  triptych eval assets/models/scenes-llava --data assets/eval/scenes\n"
+      "  triptych eval MODEL --data DIR --limit 200 --min-accuracy 0.9 --json");
+  app.callback([flags, &action] { action = [flags] { return run_eval(*flags); }; });
+}
+
+}  // namespace triptych::cli

@@ -1,0 +1,226 @@
+// triptych inspect: what a checkpoint holds and what it will cost here.
+#include <cstdio>
+#include <map>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "cli/commands.h"
+#include "cli/cost_model.h"
+#include "cli/flags.h"
+#include "cli/json_output.h"
+#include "cli/machine.h"
+#include "cli/text_table.h"
+#include "engine/engine.h"
+
+namespace triptych::cli {
+namespace {
+
+struct InspectFlags {
+  ModelFlags model;
+  ContextFlags context;
+  bool tensors = false;
+  bool json = false;
+};
+
+// Memory and time of one sequence; only for models this build can run.
+struct Estimate {
+  std::int64_t context_tokens = 0;
+  std::int64_t kv_bytes_per_token = 0;
+  double weight_bytes = 0;   // mapped from the checkpoint
+  double private_bytes = 0;  // copies and packed weights
+  double kv_bytes = 0;
+  MachineLimits limits;
+  double short_ms = 0;  // a token at the start of the context
+  double full_ms = 0;   // a token when the context is full
+};
+
+Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
+  Estimate out;
+  const EngineOptions options = flags.context.engine_options();
+  out.context_tokens =
+      options.max_context_tokens > 0 ? options.max_context_tokens : model.info().max_context_tokens;
+  const LanguageCost cost(model.model(), size_bytes(options.kv_cache_dtype));
+  out.kv_bytes_per_token = cost.kv_bytes_per_token();
+  out.kv_bytes = static_cast<double>(out.kv_bytes_per_token) * static_cast<double>(out.context_tokens);
+  out.weight_bytes = static_cast<double>(model.checkpoint().weights().total_bytes());
+  for (const auto& [name, size] : model.model().part_sizes().parts)
+    out.private_bytes += static_cast<double>(size.owned_bytes);
+  out.limits = measure_limits(flags.model.n_threads);
+  out.short_ms = roofline_seconds(cost.decode(1), out.limits) * 1000.0;
+  out.full_ms = roofline_seconds(cost.decode(out.context_tokens), out.limits) * 1000.0;
+  return out;
+}
+
+struct Inspection {
+  std::string architecture;
+  std::string problem;  // why this build cannot run it; empty: it can
+  std::unique_ptr<LoadedModel> model;
+  std::optional<Estimate> estimate;
+};
+
+std::string architecture_of(const JsonView& config) {
+  if (const auto list = config.find("architectures"); list && list->is_array())
+    for (const JsonView& item : list->items()) return item.as_string();
+  return "unknown";
+}
+
+struct DTypeShare {
+  std::int64_t n_tensors = 0;
+  std::int64_t n_elements = 0;
+  double bytes = 0;
+};
+
+std::map<std::string, DTypeShare> dtype_histogram(const WeightTable& weights) {
+  std::map<std::string, DTypeShare> out;
+  for (const WeightEntry& entry : weights) {
+    DTypeShare& share = out[std::string(to_string(entry.view.dtype()))];
+    ++share.n_tensors;
+    share.n_elements += entry.view.numel();
+    share.bytes += static_cast<double>(entry.view.size_bytes());
+  }
+  return out;
+}
+
+JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {
+  JsonOut out = {{"architecture", it.architecture}, {"supported", it.problem.empty()}};
+  if (!it.problem.empty()) out["problem"] = it.problem;
+  out["files"] = checkpoint.weight_files();
+  out["weight_bytes"] = checkpoint.weights().total_bytes();
+  for (const auto& [name, share] : dtype_histogram(checkpoint.weights()))
+    out["dtypes"][name] = {
+        {"tensors", share.n_tensors}, {"elements", share.n_elements}, {"bytes", share.bytes}};
+  if (it.model) {
+    const ModelInfo& info = it.model->info();
+    out["family"] = info.family;
+    for (const auto& [name, size] : it.model->model().part_sizes().parts)
+      out["parts"][name] = {{"parameters", size.n_parameters},
+                            {"read_bytes", size.read_bytes},
+                            {"private_bytes", size.owned_bytes}};
+    out["language_model"] = {{"layers", info.n_layers},
+                             {"hidden_size", info.hidden_size},
+                             {"heads", info.n_heads},
+                             {"kv_heads", info.n_kv_heads},
+                             {"head_dim", info.head_dim},
+                             {"vocab_size", info.vocab_size},
+                             {"max_context_tokens", info.max_context_tokens}};
+    const Estimate& e = *it.estimate;
+    out["estimate"] = {{"context_tokens", e.context_tokens},
+                       {"kv_bytes_per_token", e.kv_bytes_per_token},
+                       {"memory_bytes", e.weight_bytes + e.private_bytes + e.kv_bytes},
+                       {"read_bytes_per_s", e.limits.read_bytes_per_s},
+                       {"fp32_flops_per_s", e.limits.fp32_flops_per_s},
+                       {"ms_per_token_first", e.short_ms},
+                       {"ms_per_token_full_context", e.full_ms}};
+  }
+  if (flags.tensors) {
+    out["tensors"] = JsonOut::array();
+    for (const WeightEntry& entry : checkpoint.weights())
+      out["tensors"].push_back({{"name", entry.name},
+                                {"dtype", to_string(entry.view.dtype())},
+                                {"shape", std::vector<std::int64_t>(entry.view.shape().dims().begin(),
+                                                                    entry.view.shape().dims().end())},
+                                {"file", entry.file}});
+  }
+  return out;
+}
+
+void print_model(const LoadedModel& model, const Estimate& e) {
+  const ModelInfo& info = model.info();
+  TextTable parts({{"part", Align::kLeft}, {"parameters"}, {"read per pass"}, {"private"}});
+  double n_parameters = 0;
+  for (const auto& [name, size] : model.model().part_sizes().parts) {
+    parts.add_row({name, format_count(static_cast<double>(size.n_parameters)),
+                   format_bytes(static_cast<double>(size.read_bytes)),
+                   format_bytes(static_cast<double>(size.owned_bytes))});
+    n_parameters += static_cast<double>(size.n_parameters);
+  }
+  parts.add_row({"all", format_count(n_parameters), "", ""});
+  std::printf("\n%s", parts.render().c_str());
+  std::printf(
+      "\nlanguage model   %d layers of width %lld, %d heads, %d key/value heads of %d, %lld rows of "
+      "vocabulary, context %lld\n",
+      info.n_layers, static_cast<long long>(info.hidden_size), info.n_heads, info.n_kv_heads, info.head_dim,
+      static_cast<long long>(info.vocab_size), static_cast<long long>(info.max_context_tokens));
+  std::printf("keys and values  %s per token, %s for %lld tokens\n",
+              format_bytes(static_cast<double>(e.kv_bytes_per_token)).c_str(),
+              format_bytes(e.kv_bytes).c_str(), static_cast<long long>(e.context_tokens));
+  std::printf("memory           about %s: weights %s, copies %s, keys and values; available here: %s\n",
+              format_bytes(e.weight_bytes + e.private_bytes + e.kv_bytes).c_str(),
+              format_bytes(e.weight_bytes).c_str(), format_bytes(e.private_bytes).c_str(),
+              format_bytes(static_cast<double>(available_memory_bytes())).c_str());
+  std::printf(
+      "time per token   at least %s to %s (full context), from %s/s read and %sFLOP/s measured now on %d "
+      "thread%s\n",
+      format_ms(e.short_ms).c_str(), format_ms(e.full_ms).c_str(),
+      format_bytes(e.limits.read_bytes_per_s).c_str(), format_count(e.limits.fp32_flops_per_s).c_str(),
+      e.limits.n_threads, e.limits.n_threads == 1 ? "" : "s");
+}
+
+void print_inspection(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {
+  std::printf("architecture     %s%s\n", one_line(it.architecture).c_str(),
+              it.problem.empty() ? "" : " (cannot be run)");
+  if (!it.problem.empty()) std::printf("problem          %s\n", one_line(it.problem).c_str());
+  std::printf("weights          %zu tensors, %s in %zu file%s\n\n", checkpoint.weights().size(),
+              format_bytes(static_cast<double>(checkpoint.weights().total_bytes())).c_str(),
+              checkpoint.weight_files().size(), checkpoint.weight_files().size() == 1 ? "" : "s");
+  TextTable types({{"type", Align::kLeft}, {"tensors"}, {"elements"}, {"bytes"}});
+  for (const auto& [name, share] : dtype_histogram(checkpoint.weights()))
+    types.add_row({name, std::to_string(share.n_tensors), format_count(static_cast<double>(share.n_elements)),
+                   format_bytes(share.bytes)});
+  std::fputs(types.render().c_str(), stdout);
+  if (it.model) print_model(*it.model, *it.estimate);
+  if (!flags.tensors) return;
+  TextTable tensors(
+      {{"tensor", Align::kLeft}, {"type", Align::kLeft}, {"shape", Align::kLeft}, {"file", Align::kLeft}});
+  for (const WeightEntry& entry : checkpoint.weights())
+    tensors.add_row({one_line(entry.name), std::string(to_string(entry.view.dtype())),
+                     to_string(entry.view.shape()), entry.file});
+  std::printf("\n%s", tensors.render().c_str());
+}
+
+int inspect(const InspectFlags& flags) {
+  const LoadOptions load = flags.model.load_options();
+  CheckpointOptions options;
+  options.links = load.links;
+  const Checkpoint checkpoint = Checkpoint::open(flags.model.model, options);
+  Inspection it;
+  it.architecture = architecture_of(checkpoint.config_view());
+  try {
+    it.model = flags.model.open();
+    it.estimate = make_estimate(*it.model, flags);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kOutOfMemory) throw;
+    it.problem = error.what();
+    it.model = nullptr;
+  }
+  if (flags.json) {
+    print_json(inspection_json(it, checkpoint, flags));
+  } else {
+    print_inspection(it, checkpoint, flags);
+  }
+  return it.problem.empty() ? kExitOk : kExitCheckFailed;
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& program, Action& action) {
+  auto flags = std::make_shared<InspectFlags>();
+  CLI::App& app =
+      *program.add_subcommand("inspect", "Show what a checkpoint holds and what it costs on this machine");
+  flags->model.add_to(app);
+  flags->context.add_to(app);
+  app.add_flag("--tensors", flags->tensors, "List every tensor");
+  app.add_flag("--json", flags->json, "Print one JSON object instead of tables");
+  app.footer(
+      "Times are lower bounds: bytes and operations of a token over the speeds measured now. Exit code 1: "
+      "the files are\n"
+      "sound, but this build cannot run the model.\n\n"
+      "Examples:\n"
+      "  triptych inspect MODEL\n"
+      "  triptych inspect MODEL --tensors --ctx-size 2048\n"
+      "  triptych inspect MODEL --json | jq .parts");
+  app.callback([flags, &action] { action = [flags] { return inspect(*flags); }; });
+}
+
+}  // namespace triptych::cli

@@ -1,0 +1,74 @@
+#include "cli/cost_model.h"
+
+#include <algorithm>
+
+namespace triptych::cli {
+namespace {
+
+const PartSizes::Size& language_part(const Model& model) {
+  static const PartSizes::Size kNone;
+  for (const auto& [name, size] : model.part_sizes().parts)
+    if (name == "language") return size;
+  return kNone;
+}
+
+}  // namespace
+
+Cost& Cost::operator+=(const Cost& other) noexcept {
+  flops += other.flops;
+  bytes += other.bytes;
+  return *this;
+}
+
+LanguageCost::LanguageCost(const Model& model, std::size_t kv_element_bytes) {
+  const ModelInfo& info = model.info();
+  const PartSizes::Size& part = language_part(model);
+  // The table of embeddings and the output layer are both counted among the parameters, also when they are
+  // one.
+  head_parameters_ = static_cast<double>(info.vocab_size) * static_cast<double>(info.hidden_size);
+  layer_parameters_ = std::max(0.0, static_cast<double>(part.n_parameters) - 2.0 * head_parameters_);
+  attention_width_ = static_cast<double>(info.n_layers) * info.n_heads * info.head_dim;
+  read_bytes_ = static_cast<double>(part.read_bytes);
+  kv_bytes_per_token_ = std::int64_t{2} * info.n_layers * info.n_kv_heads * info.head_dim *
+                        static_cast<std::int64_t>(kv_element_bytes);
+}
+
+Cost LanguageCost::prefill(std::int64_t n_tokens) const {
+  const auto n = static_cast<double>(n_tokens);
+  // Token i attends to i + 1 tokens: a product with the keys and one with the values each.
+  const double pairs = n * (n + 1.0) / 2.0;
+  return {.flops = 2.0 * layer_parameters_ * n + 2.0 * head_parameters_ + 4.0 * attention_width_ * pairs,
+          .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
+}
+
+Cost LanguageCost::decode(std::int64_t n_context) const {
+  const auto n = static_cast<double>(n_context);
+  return {.flops = 2.0 * (layer_parameters_ + head_parameters_) + 4.0 * attention_width_ * n,
+          .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
+}
+
+void CostObserver::on_linear(const LinearWeight& weight, const TensorView& x) {
+  cost_ += {.flops = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.n_out()) *
+                     static_cast<double>(weight.n_in()),
+            .bytes = static_cast<double>(weight.read_bytes())};
+}
+
+void CostObserver::on_attention(const AttentionArgs& args) {
+  double pairs = 0;
+  for (std::size_t i = 1; i < args.cu_q.size(); ++i)
+    pairs += static_cast<double>(args.cu_q[i] - args.cu_q[i - 1]) *
+             static_cast<double>(args.cu_k[i] - args.cu_k[i - 1]);
+  cost_.flops += 4.0 * pairs * static_cast<double>(args.q.dim(1)) * static_cast<double>(args.q.dim(2));
+}
+
+double roofline_seconds(const Cost& cost, const MachineLimits& limits) noexcept {
+  const double compute = limits.fp32_flops_per_s > 0 ? cost.flops / limits.fp32_flops_per_s : 0;
+  const double memory = limits.read_bytes_per_s > 0 ? cost.bytes / limits.read_bytes_per_s : 0;
+  return std::max(compute, memory);
+}
+
+double roofline_share(const Cost& cost, const MachineLimits& limits, double seconds) noexcept {
+  return seconds > 0 ? roofline_seconds(cost, limits) / seconds : 0;
+}
+
+}  // namespace triptych::cli

@@ -1,0 +1,61 @@
+// What a model's work costs at least: floating point operations (a multiply-add is two) and bytes that must
+// come from memory, and how near a measured time is to the machine's limits (the roofline; Williams et al.
+// 2009).
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/probe.h"
+#include "backend/exec_context.h"
+#include "models/model.h"
+
+namespace triptych::cli {
+
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+
+  Cost& operator+=(const Cost& other) noexcept;
+};
+
+/// The language model alone: matrices, and attention over the cache. Norms and activations are left out.
+class LanguageCost {
+ public:
+  /// `kv_element_bytes` of a stored key or value.
+  LanguageCost(const Model& model, std::size_t kv_element_bytes);
+
+  /// A prompt of n tokens from an empty cache, logits for its last token only.
+  Cost prefill(std::int64_t n_tokens) const;
+  /// One token when n are in the cache, itself included.
+  Cost decode(std::int64_t n_context) const;
+  std::int64_t kv_bytes_per_token() const noexcept { return kv_bytes_per_token_; }
+  /// Parameters in the matrices of the layers, embedding and output layer left out.
+  double layer_parameters() const noexcept { return layer_parameters_; }
+
+ private:
+  double layer_parameters_ = 0;
+  double head_parameters_ = 0;
+  double attention_width_ = 0;  // layers x heads x head width
+  double read_bytes_ = 0;       // of one pass over all matrices
+  std::int64_t kv_bytes_per_token_ = 0;
+};
+
+/// Counts the products and attentions that really happen while it observes (towers, projectors).
+class CostObserver : public ExecObserver {
+ public:
+  bool wants_taps() const noexcept override { return false; }
+  void on_tap(std::string_view, const TensorView&) override {}
+  void on_linear(const LinearWeight& weight, const TensorView& x) override;
+  void on_attention(const AttentionArgs& args) override;
+  const Cost& cost() const noexcept { return cost_; }
+
+ private:
+  Cost cost_;
+};
+
+/// The least time the machine could take, seconds: the longer of computing and reading.
+double roofline_seconds(const Cost& cost, const MachineLimits& limits) noexcept;
+/// Share of the roofline that a measured time reaches, in (0, 1].
+double roofline_share(const Cost& cost, const MachineLimits& limits, double seconds) noexcept;
+
+}  // namespace triptych::cli

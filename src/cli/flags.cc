@@ -1,0 +1,168 @@
+#include "cli/flags.h"
+
+#include <charconv>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/log.h"
+
+namespace triptych::cli {
+namespace {
+
+// "128=-1.5" -> (128, -1.5).
+std::pair<std::int32_t, float> parse_bias(const std::string& text) {
+  const std::size_t at = text.find('=');
+  std::int32_t id = 0;
+  double bias = 0;
+  const char* end = text.data() + text.size();
+  if (at != std::string::npos) {
+    const auto left = std::from_chars(text.data(), text.data() + at, id);
+    const auto right = std::from_chars(text.data() + at + 1, end, bias);
+    if (left.ec == std::errc() && left.ptr == text.data() + at && right.ec == std::errc() && right.ptr == end)
+      return {id, static_cast<float>(bias)};
+  }
+  fail(ErrorCode::kInvalidArgument, "--logit-bias: expected ID=BIAS such as 128=-100, got \"{}\"", text);
+}
+
+template <typename T>
+void take(const std::optional<T>& given, T& value) {
+  if (given) value = *given;
+}
+
+const char* const kDTypes = "auto, fp32, fp16 or bf16";
+const CLI::IsMember is_dtype() { return CLI::IsMember({"auto", "fp32", "fp16", "bf16"}); }
+
+}  // namespace
+
+std::optional<DType> parse_dtype(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  if (name == "fp32") return DType::kF32;
+  if (name == "fp16") return DType::kF16;
+  if (name == "bf16") return DType::kBF16;
+  fail(ErrorCode::kInvalidArgument, "expected {}, got \"{}\"", kDTypes, name);
+}
+
+std::string dtype_word(DType dtype) {
+  return dtype == DType::kF32    ? "fp32"
+         : dtype == DType::kF16  ? "fp16"
+         : dtype == DType::kBF16 ? "bf16"
+                                 : "other";
+}
+
+void ModelFlags::add_machine_flags(CLI::App& app) {
+  app.add_option("--threads,-t", n_threads,
+                 "Threads to compute with (default: all processors this process may use)")
+      ->check(CLI::Range(1, 4096).description(""))
+      ->type_name("N");
+  app.add_flag("--pin", pin, "Bind each thread to one processor");
+  app.add_flag("-v,--verbose", verbosity, "Say more on stderr; -vv says all");
+}
+
+void ModelFlags::add_to(CLI::App& app, bool model_required) {
+  auto* option = app.add_option("MODEL", model, "Checkpoint directory: config.json, weights, tokenizer")
+                     ->type_name("DIR");
+  if (model_required) option->required();
+  app.add_option("--dtype", dtype, "Keep weights as auto (as stored), fp32, fp16 or bf16")
+      ->check(is_dtype())
+      ->type_name("TYPE");
+  add_machine_flags(app);
+}
+
+LoadOptions ModelFlags::load_options() const {
+  if (verbosity > 0) set_log_level(verbosity > 1 ? LogLevel::kDebug : LogLevel::kInfo);
+  LoadOptions out;
+  out.n_threads = n_threads;
+  out.pin_threads = pin;
+  return out;
+}
+
+void ContextFlags::add_to(CLI::App& app) {
+  app.add_option("--ctx-size,--max-model-len,-c", ctx_size_tokens,
+                 "Tokens of prompt and answer together (default: what the model was trained for)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32).description(""))
+      ->type_name("N");
+  app.add_option("--kv-cache-dtype", kv_cache_dtype, "Keep keys and values as auto, fp32, fp16 or bf16")
+      ->check(is_dtype())
+      ->type_name("TYPE");
+}
+
+EngineOptions ContextFlags::engine_options(DType when_auto) const {
+  EngineOptions out;
+  out.max_context_tokens = ctx_size_tokens;
+  out.kv_cache_dtype = parse_dtype(kv_cache_dtype).value_or(when_auto);
+  return out;
+}
+
+void SamplingFlags::add_to(CLI::App& app) {
+  const auto group = [](CLI::Option* option, const char* type) {
+    option->group("Sampling")->type_name(type);
+  };
+  group(app.add_option("--max-tokens,--max-new-tokens,-n", max_tokens, "Longest answer, tokens")
+            ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description("")),
+        "N");
+  group(app.add_option("--temperature", temperature, "0: always the likeliest token"), "X");
+  group(app.add_option("--top-k", top_k, "Choose among the K likeliest tokens; 0: all"), "K");
+  group(app.add_option("--top-p", top_p, "Choose among the likeliest tokens that reach this probability"),
+        "P");
+  group(app.add_option("--min-p", min_p, "Drop tokens below this share of the likeliest one's probability"),
+        "P");
+  group(app.add_option("--typical-p,--typical", typical_p, "Locally typical sampling; 1: off"), "P");
+  group(app.add_option("--repetition-penalty,--repeat-penalty", repetition_penalty,
+                       "Divide the logits of tokens seen before; 1: off"),
+        "X");
+  group(app.add_option("--frequency-penalty", frequency_penalty, "Subtracted per occurrence in the answer"),
+        "X");
+  group(app.add_option("--presence-penalty", presence_penalty, "Subtracted once a token is in the answer"),
+        "X");
+  group(app.add_option("--logit-bias", logit_bias, "Added to a token's logit; may be repeated")
+            ->expected(1)
+            ->take_all(),
+        "ID=BIAS");
+  group(app.add_option("--seed", seed, "The same seed gives the same answer, with any number of threads"),
+        "N");
+  group(app.add_option("--stop", stop, "End the answer before this text; may be repeated")
+            ->expected(1)
+            ->take_all(),
+        "TEXT");
+  group(app.add_option("--stop-token-ids", stop_token_ids, "Further tokens that end the answer")
+            ->delimiter(','),
+        "ID,...");
+  group(app.add_option("--logprobs", n_logprobs, "Report each token's log probability and the N likeliest"),
+        "N");
+  app.add_flag("--ignore-eos", ignore_eos, "Go on after the model's own stop token")->group("Sampling");
+}
+
+SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
+  SamplingParams out = defaults;
+  take(temperature, out.temperature);
+  take(top_k, out.top_k);
+  take(top_p, out.top_p);
+  take(min_p, out.min_p);
+  take(typical_p, out.typical_p);
+  take(repetition_penalty, out.repetition_penalty);
+  take(frequency_penalty, out.frequency_penalty);
+  take(presence_penalty, out.presence_penalty);
+  take(max_tokens, out.max_tokens);
+  take(n_logprobs, out.n_logprobs);
+  if (seed) out.seed = seed;
+  for (const std::string& bias : logit_bias) out.logit_bias.push_back(parse_bias(bias));
+  out.stop.insert(out.stop.end(), stop.begin(), stop.end());
+  out.stop_token_ids.insert(out.stop_token_ids.end(), stop_token_ids.begin(), stop_token_ids.end());
+  out.ignore_eos = out.ignore_eos || ignore_eos;
+  return out;
+}
+
+void MediaFlags::add_to(CLI::App& app) {
+  const auto range = CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description("");
+  app.add_option("--min-pixels", options.min_pixels,
+                 "Enlarge smaller pictures to this many pixels (models of dynamic resolution)")
+      ->check(range)
+      ->type_name("N");
+  app.add_option("--max-pixels", options.max_pixels,
+                 "Shrink larger pictures to this many pixels (models of dynamic resolution)")
+      ->check(range)
+      ->type_name("N");
+}
+
+}  // namespace triptych::cli

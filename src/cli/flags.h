@@ -1,0 +1,74 @@
+// Flags that several verbs share. Named as in vLLM, llama.cpp and OpenAI's API.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/load.h"
+#include "engine/sampling.h"
+
+namespace CLI {
+class App;
+}
+
+namespace triptych::cli {
+
+/// MODEL, --threads, --pin, --dtype, -v.
+struct ModelFlags {
+  std::string model;
+  int n_threads = 0;
+  bool pin = false;
+  std::string dtype = "auto";
+  int verbosity = 0;
+
+  void add_to(CLI::App& app, bool model_required = true);
+  /// Only --threads, --pin and -v.
+  void add_machine_flags(CLI::App& app);
+  /// Sets the log level, too.
+  LoadOptions load_options() const;
+  std::unique_ptr<LoadedModel> open() const { return LoadedModel::open(model, load_options()); }
+};
+
+/// --ctx-size, --kv-cache-dtype.
+struct ContextFlags {
+  std::int64_t ctx_size_tokens = 0;
+  std::string kv_cache_dtype = "auto";
+
+  void add_to(CLI::App& app);
+  /// `when_auto`: the type that "auto" stands for.
+  EngineOptions engine_options(DType when_auto = EngineOptions{}.kv_cache_dtype) const;
+};
+
+/// --temperature and all other ways to choose the next token. What is not given keeps the model's default.
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p, typical_p;
+  std::optional<int> top_k;
+  std::optional<float> repetition_penalty, frequency_penalty, presence_penalty;
+  std::vector<std::string> logit_bias;
+  std::optional<std::uint64_t> seed;
+  std::optional<std::int64_t> max_tokens;
+  std::vector<std::string> stop;
+  std::vector<std::int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  std::optional<int> n_logprobs;
+
+  void add_to(CLI::App& app);
+  /// Throws Error(kInvalidArgument) for a --logit-bias that is not ID=BIAS.
+  SamplingParams over(const SamplingParams& defaults) const;
+};
+
+/// --min-pixels, --max-pixels.
+struct MediaFlags {
+  MediaOptions options;
+  void add_to(CLI::App& app);
+};
+
+/// "fp32", "fp16" or "bf16"; nothing for "auto". Throws Error(kInvalidArgument) for another word.
+std::optional<DType> parse_dtype(const std::string& name);
+/// The words of parse_dtype.
+std::string dtype_word(DType dtype);
+
+}  // namespace triptych::cli

@@ -1,0 +1,41 @@
+#include "cli/interrupt.h"
+
+#include <signal.h>
+
+#include <csignal>
+
+namespace triptych::cli {
+namespace {
+
+volatile std::sig_atomic_t g_pending = 0;
+struct sigaction g_before = {};
+
+extern "C" void on_interrupt(int) {
+  if (g_pending != 0) {  // nobody listens: end as if nothing had been set up
+    signal(SIGINT, SIG_DFL);
+    raise(SIGINT);
+  }
+  g_pending = 1;
+}
+
+}  // namespace
+
+Interrupt::Interrupt() {
+  g_pending = 0;
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;  // no SA_RESTART: a read at the prompt returns
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, &g_before);
+}
+
+Interrupt::~Interrupt() { sigaction(SIGINT, &g_before, nullptr); }
+
+bool Interrupt::pending() noexcept { return g_pending != 0; }
+
+bool Interrupt::take() noexcept {
+  const bool was = g_pending != 0;
+  g_pending = 0;
+  return was;
+}
+
+}  // namespace triptych::cli

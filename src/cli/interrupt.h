@@ -1,0 +1,21 @@
+// Ctrl-C as a wish, not an end: while an Interrupt lives, SIGINT sets a flag (and makes a blocking read
+// return); a second one before the flag is taken ends the process as usual.
+#pragma once
+
+namespace triptych::cli {
+
+class Interrupt {
+ public:
+  Interrupt();
+  /// Restores what was there before.
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  /// True when SIGINT came and nobody took it yet.
+  static bool pending() noexcept;
+  /// The same, and takes it.
+  static bool take() noexcept;
+};
+
+}  // namespace triptych::cli

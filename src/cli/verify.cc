@@ -1,0 +1,300 @@
+#include "cli/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "cli/tap_recorder.h"
+#include "engine/engine.h"
+#include "io/mapped_file.h"
+#include "media/image_decode.h"
+
+namespace triptych::cli {
+namespace {
+
+std::string quoted(std::string_view text, std::size_t around) {
+  const std::size_t begin = around > 12 ? around - 12 : 0;
+  return Json(text.substr(std::min(begin, text.size()), 32))
+      .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string first_difference(std::string_view ours, std::string_view golden) {
+  const auto [a, b] = std::mismatch(ours.begin(), ours.end(), golden.begin(), golden.end());
+  const auto at = static_cast<std::size_t>(a - ours.begin());
+  if (a == ours.end() && b == golden.end()) return {};
+  return fmt::format("differs at byte {}: {} against {}", at, quoted(ours, at), quoted(golden, at));
+}
+
+std::string without(std::string_view text, std::string_view placeholder) {
+  std::string out(text);
+  if (placeholder.empty()) return out;
+  for (std::size_t at = out.find(placeholder); at != std::string::npos; at = out.find(placeholder, at))
+    out.erase(at, placeholder.size());
+  return out;
+}
+
+template <typename Ours, typename Golden>
+std::string compare_ids(std::string_view name, const Ours& ours, const Golden& golden) {
+  for (std::size_t i = 0; i < ours.size() && i < golden.size(); ++i)
+    if (static_cast<std::int64_t>(ours[i]) != static_cast<std::int64_t>(golden[i]))
+      return fmt::format("{}[{}] is {}, the reference has {}; ", name, i, ours[i], golden[i]);
+  if (ours.size() != golden.size())
+    return fmt::format("{} has {} values, the reference {}; ", name, ours.size(), golden.size());
+  return {};
+}
+
+std::vector<std::int64_t> integers_of(const TensorView& view) {
+  const auto* values = view.as<std::int64_t>();
+  return {values, values + view.numel()};
+}
+
+// One user message: the parts in order; pictures of a video case are frames of one video where the first
+// stands.
+ChatRequest make_request(const GoldenSet& golden, const GoldenCase& one) {
+  ChatRequest out;
+  ChatMessage message;
+  message.role = "user";
+  for (const GoldenPart& part : one.parts) {
+    if (!part.is_picture) {
+      message.parts.push_back({ContentPart::Kind::kText, part.value});
+      continue;
+    }
+    const auto file = MappedFile::open(golden.directory / part.value);
+    Image image = decode_image(file->bytes(), {}, part.value);
+    if (one.is_video && !out.media.empty()) {
+      out.media.back().frames.push_back(std::move(image));
+      continue;
+    }
+    message.parts.push_back({one.is_video ? ContentPart::Kind::kVideo : ContentPart::Kind::kImage, ""});
+    MediaInput& input = out.media.emplace_back();
+    input.frames.push_back(std::move(image));
+    input.is_video = one.is_video;
+    input.frames_per_s = one.frames_per_s;
+  }
+  out.messages.push_back(std::move(message));
+  return out;
+}
+
+void compare_inputs(const GoldenCase& golden, const PreparedRequest& ours, CaseReport& report) {
+  if (!golden.input_ids.empty())
+    report.ids_problem += compare_ids("input_ids", ours.layout.input_ids, golden.input_ids);
+  for (const GoldenTensor& input : golden.inputs) {
+    const TensorView& view = input.view;
+    if (input.name == "input_ids") {
+      report.ids_problem += compare_ids(input.name, ours.layout.input_ids, integers_of(view));
+    } else if (input.name.ends_with("_grid_thw")) {
+      std::vector<std::int64_t> grids;
+      for (const MediaItem& item : ours.media)
+        grids.insert(grids.end(), {item.plan.grid_t, item.plan.grid_h, item.plan.grid_w});
+      report.ids_problem += compare_ids(input.name, grids, integers_of(view));
+    } else if (input.name == "image_sizes") {
+      std::vector<std::int64_t> sizes;
+      for (const MediaItem& item : ours.media)
+        sizes.insert(sizes.end(), {item.plan.meta.height_px, item.plan.meta.width_px});
+      report.ids_problem += compare_ids(input.name, sizes, integers_of(view));
+    } else if (input.name == "qformer_input_ids") {  // ids of the text that goes with the first picture
+      static const std::vector<std::int32_t> kNone;
+      report.ids_problem += compare_ids(input.name, ours.media.empty() ? kNone : ours.media.front().text_ids,
+                                        integers_of(view));
+    } else if (view.dtype() == DType::kF32 && view.rank() >= 2) {
+      report.inputs.push_back({input.name, compare_pixels(ours.media, view)});
+    } else {
+      report.not_compared.push_back(input.name);
+    }
+  }
+  if (report.ids_problem.ends_with("; ")) report.ids_problem.resize(report.ids_problem.size() - 2);
+}
+
+void compare_taps(const GoldenCase& golden, TapRecorder& recorder, double tolerance, CaseReport& report) {
+  for (TapRecorder::Tap& tap : recorder.taps())
+    for (const GoldenTensor& reference : golden.taps) {
+      if (reference.name != tap.name) continue;
+      report.taps.push_back({tap.name, compare_tensors(tap.view(), reference.view)});
+      if (!report.taps.back().difference.within(tolerance) && report.first_diverging_tap.empty())
+        report.first_diverging_tap = tap.name;
+    }
+  for (const GoldenTensor& reference : golden.taps)
+    if (recorder.find(reference.name) == nullptr) report.missing_taps.push_back(reference.name);
+}
+
+// Logits of every step when the reference's own tokens are fed: [n, V], row 0 the last row of the prompt's.
+Tensor run_steps(Engine& engine, const TensorView& prompt_logits, const GoldenCase& golden) {
+  std::int64_t n_steps = static_cast<std::int64_t>(golden.generated_ids.size());
+  if (golden.step_logits)  // may hold one row more: what follows the last token
+    n_steps = std::clamp<std::int64_t>(golden.step_logits->dim(0), n_steps, n_steps + 1);
+  const std::int64_t vocab_size = prompt_logits.dim(1);
+  Tensor out(DType::kF32, {n_steps, vocab_size});
+  if (n_steps == 0) return out;
+  copy(prompt_logits.rows(prompt_logits.dim(0) - 1, prompt_logits.dim(0)), out.view().rows(0, 1));
+  for (std::int64_t i = 1; i < n_steps; ++i)
+    copy(engine.forward_next(golden.generated_ids[static_cast<std::size_t>(i - 1)], nullptr),
+         out.view().rows(i, i + 1));
+  return out;
+}
+
+bool ends_with_stop(const GoldenCase& golden, const LoadedModel& model) {
+  const auto& stops = model.stop_token_ids();
+  return !golden.generated_ids.empty() &&
+         std::find(stops.begin(), stops.end(), golden.generated_ids.back()) != stops.end();
+}
+
+// The whole answer through the ordinary path: sampler, stop tokens, streaming decoder.
+std::string compare_answer(Engine& engine, PreparedRequest request, const GoldenCase& golden) {
+  SamplingParams greedy;
+  greedy.max_tokens = static_cast<std::int64_t>(golden.generated_ids.size());
+  const GenerationResult result = engine.generate(std::move(request), greedy);
+  if (result.finish_reason != FinishReason::kStop)
+    return fmt::format("did not reach the stop token in {} tokens", greedy.max_tokens);
+  const std::vector<std::int32_t> expected(golden.generated_ids.begin(), golden.generated_ids.end() - 1);
+  const std::string ids = compare_ids("answer", result.token_ids, expected);
+  if (!ids.empty()) return ids.substr(0, ids.size() - 2);
+  return golden.text ? first_difference(result.text, *golden.text) : std::string();
+}
+
+bool all_within(const std::vector<NamedDifference>& list, double tolerance) {
+  return std::all_of(list.begin(), list.end(),
+                     [&](const NamedDifference& d) { return d.difference.within(tolerance); });
+}
+
+void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden,
+              const VerifyOptions& options, CaseReport& report) {
+  for (const std::int32_t id : golden.generated_ids)
+    if (id >= model.info().vocab_size)
+      fail(ErrorCode::kInvalidFile,
+           "golden.json: {}: generated_ids: {} is outside the model's vocabulary of {}", golden.name, id,
+           model.info().vocab_size);
+  PreparedRequest request = model.prepare(make_request(set, golden));
+  report.n_tokens = static_cast<std::int64_t>(request.layout.input_ids.size());
+  report.n_media = static_cast<std::int64_t>(request.media.size());
+  if (golden.prompt) report.prompt_problem = compare_prompts(request.prompt, *golden.prompt, model.info());
+  compare_inputs(golden, request, report);
+
+  Engine engine(model, {.max_context_tokens = 0,
+                        .kv_cache_tokens = 0,
+                        .max_batch_tokens = 1024,
+                        .max_sequences = 1,
+                        .kv_cache_dtype = options.kv_cache_dtype});
+  TapRecorder recorder;
+  const Tensor logits =
+      Tensor::copy_of(engine.forward_prompt(request, golden.taps.empty() ? nullptr : &recorder));
+  compare_taps(golden, recorder, options.tolerance, report);
+  if (golden.logits) report.logits = compare_tensors(logits, *golden.logits);
+  const Tensor steps = run_steps(engine, logits, golden);
+  if (golden.step_logits) report.step_logits = compare_tensors(steps, *golden.step_logits);
+  report.greedy = compare_greedy(steps, golden);
+  if (ends_with_stop(golden, model)) {
+    Engine fresh(model, {.max_context_tokens = 0,
+                         .kv_cache_tokens = 0,
+                         .max_batch_tokens = 1024,
+                         .max_sequences = 1,
+                         .kv_cache_dtype = options.kv_cache_dtype});
+    report.answer_problem = compare_answer(fresh, std::move(request), golden);
+    if (report.greedy.first_different >= 0 && report.greedy.passed) report.answer_problem.clear();  // excused
+  }
+  const auto within = [&](const std::optional<Difference>& d) { return !d || d->within(options.tolerance); };
+  report.passed = report.prompt_problem.empty() && report.ids_problem.empty() &&
+                  report.missing_taps.empty() && all_within(report.inputs, options.tolerance) &&
+                  all_within(report.taps, options.tolerance) && within(report.logits) &&
+                  within(report.step_logits) && report.greedy.passed && report.answer_problem.empty();
+}
+
+}  // namespace
+
+Difference compare_pixels(const std::vector<MediaItem>& items, const TensorView& reference) {
+  Difference out;
+  const auto mismatch = [&](const MediaItem& item) {
+    out.problem = fmt::format("{} items of shape {} ... against {}", items.size(),
+                              to_string(item.pixels.shape()), to_string(reference.shape()));
+    return out;
+  };
+  const auto n_items = static_cast<std::int64_t>(items.size());
+  std::int64_t row = 0;
+  for (std::int64_t i = 0; i < n_items; ++i) {
+    const TensorView ours = items[static_cast<std::size_t>(i)].pixels.view();
+    if (ours.rank() + 1 == reference.rank() && reference.dim(0) == n_items && ours.rank() >= 1) {
+      const TensorView slot = reference.row(i);
+      if (ours.dim(0) > slot.dim(0)) return mismatch(items[static_cast<std::size_t>(i)]);
+      const TensorView padding = slot.rows(ours.dim(0), slot.dim(0));
+      out.merge(compare_tensors(ours, slot.rows(0, ours.dim(0))));
+      out.merge(compare_tensors(Tensor::zeros(DType::kF32, padding.shape()), padding));
+    } else if (ours.rank() == reference.rank() && row + ours.dim(0) <= reference.dim(0)) {
+      out.merge(compare_tensors(ours, reference.rows(row, row + ours.dim(0))));
+      row += ours.dim(0);
+      if (i + 1 == n_items && row != reference.dim(0)) return mismatch(items[static_cast<std::size_t>(i)]);
+    } else {
+      return mismatch(items[static_cast<std::size_t>(i)]);
+    }
+  }
+  if (n_items == 0) out.problem = "the prompt has no picture";
+  return out;
+}
+
+GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden) {
+  GreedyReport out;
+  out.n_steps = static_cast<std::int64_t>(golden.generated_ids.size());
+  for (std::int64_t i = 0; i < out.n_steps; ++i) {
+    const float* row = step_logits.row(i).cf32();
+    const auto best =
+        std::max_element(row, row + step_logits.dim(1)) - row;  // the first of equals, as argmax
+    const auto step = static_cast<std::size_t>(i);
+    if (best == golden.generated_ids[step]) {
+      ++out.n_equal;
+      continue;
+    }
+    const bool is_first = out.first_different < 0;
+    double margin = step < golden.margins.size() ? golden.margins[step] : 0.0;
+    double error = 0.0;
+    if (golden.step_logits && i < golden.step_logits->dim(0) &&
+        golden.step_logits->dim(1) == step_logits.dim(1)) {
+      error = compare_tensors(step_logits.row(i), golden.step_logits->row(i)).max_abs;
+      if (golden.margins.empty())
+        margin = static_cast<double>(golden.step_logits->row(i).cf32()[golden.generated_ids[step]] -
+                                     golden.step_logits->row(i).cf32()[best]);
+    }
+    // Margins are stored with four digits.
+    if (margin > 2.0 * error + 5e-5) out.passed = false;
+    if (is_first) {
+      out.first_different = i;
+      out.margin = margin;
+      out.error = error;
+    }
+  }
+  return out;
+}
+
+std::string compare_prompts(std::string_view ours, std::string_view golden, const ModelInfo& info) {
+  if (ours == golden) return {};
+  std::string bare(ours);
+  for (const std::string* placeholder : {&info.image_placeholder, &info.video_placeholder})
+    if (!placeholder->empty() && golden.find(*placeholder) == std::string_view::npos)
+      bare = without(bare, *placeholder);
+  return bare == golden ? std::string() : first_difference(ours, golden);
+}
+
+std::vector<CaseReport> verify_model(LoadedModel& model, const GoldenSet& golden,
+                                     const VerifyOptions& options, CaseCallback on_case) {
+  std::vector<CaseReport> out;
+  for (const GoldenCase& one : golden.cases) {
+    CaseReport report;
+    report.name = one.name;
+    try {
+      run_case(model, golden, one, options, report);
+    } catch (const Error& error) {
+      report.error = error.what();
+      report.passed = false;
+    }
+    out.push_back(std::move(report));
+    on_case(out.back(), out.size() - 1, golden.cases.size());
+  }
+  return out;
+}
+
+std::vector<CaseReport> verify_model(LoadedModel& model, const GoldenSet& golden,
+                                     const VerifyOptions& options) {
+  return verify_model(model, golden, options, [](const CaseReport&, std::size_t, std::size_t) {});
+}
+
+}  // namespace triptych::cli
