@@ -239,7 +239,8 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
                                         .height_px = input.frames.front().height_px,
                                         .n_frames = static_cast<int>(input.frames.size()),
                                         .frames_per_s = input.frames_per_s,
-                                        .is_video = input.is_video},
+                                        .is_video = input.is_video,
+                                        .name = input.name},
                                        options));
   }
   out.layout = model_->expand_prompt(out.token_ids, plans);

@@ -19,6 +19,7 @@ struct MediaInput {
   std::vector<Image> frames;
   bool is_video = false;
   double frames_per_s = 0;
+  std::string name = {};  // file name, may be empty
 };
 
 /// A conversation with its media, in the order of the image and video parts of its messages.

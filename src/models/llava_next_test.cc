@@ -1,7 +1,7 @@
 // Token counts of LLaVA-NeXT by arithmetic alone, against the reference's published values.
-#include <cmath>
-
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"

@@ -66,6 +66,7 @@ struct MediaMeta {
   int n_frames = 1;         // > 1: video
   double frames_per_s = 0;  // of the frames given, video only
   bool is_video = false;
+  std::string name = {};  // file name as the user gave it, may be empty; Qwen-VL writes it into the prompt
 };
 
 /// Limits a user may override for families with dynamic resolution (0: the model's own).
@@ -155,11 +156,11 @@ struct ModelSource {
   JsonView config;  // config.json
   std::optional<JsonView>
       preprocessor;  // preprocessor_config.json, or image_processor of processor_config.json
-  std::optional<JsonView> video_preprocessor;
-  std::optional<JsonView> processor;  // processor_config.json
-  bool tie_word_embeddings = false;   // tie the output layer though nothing declares it
+  std::optional<JsonView> video_preprocessor = std::nullopt;
+  std::optional<JsonView> processor = std::nullopt;  // processor_config.json
+  bool tie_word_embeddings = false;                  // tie the output layer though nothing declares it
   /// Id of a token by its content, in the directory's tokenizer; null without one.
-  std::function<std::optional<std::int32_t>(std::string_view)> token_id;
+  std::function<std::optional<std::int32_t>(std::string_view)> token_id = nullptr;
   WeightProvider* weights = nullptr;
   Backend* backend = nullptr;
 };

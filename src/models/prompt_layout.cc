@@ -37,6 +37,16 @@ PromptLayout expand_in_place(std::span<const std::int32_t> ids, std::int32_t pla
   return out;
 }
 
+PromptLayout expand_image_first(std::span<const std::int32_t> ids, std::int32_t placeholder,
+                                std::span<const MediaPlan> plans) {
+  check_placeholder_count(std::count(ids.begin(), ids.end(), placeholder),
+                          static_cast<std::int64_t>(plans.size()));
+  std::vector<std::int32_t> moved(plans.size(), placeholder);
+  for (const std::int32_t id : ids)
+    if (id != placeholder) moved.push_back(id);
+  return expand_in_place(moved, placeholder, plans);
+}
+
 std::span<const std::int32_t> ids_for_embedding(ExecContext& cx, const Batch& batch) {
   if (batch.media.empty()) return batch.token_ids;
   const auto ids = cx.arena().make_span<std::int32_t>(batch.token_ids.size());

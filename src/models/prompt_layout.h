@@ -13,6 +13,11 @@ namespace triptych {
 PromptLayout expand_in_place(std::span<const std::int32_t> ids, std::int32_t placeholder,
                              std::span<const MediaPlan> plans);
 
+/// The picture's n_tokens placeholders first, then all other ids in order (BOS after the picture), positions
+/// 0, 1, 2, ...; for families of one picture. Throws as expand_in_place.
+PromptLayout expand_image_first(std::span<const std::int32_t> ids, std::int32_t placeholder,
+                                std::span<const MediaPlan> plans);
+
 /// Throws Error(kInvalidArgument): "the prompt has N image placeholders (<image>) but M images were given".
 void check_placeholder_count(std::int64_t n_placeholders, std::int64_t n_items);
 

@@ -102,6 +102,47 @@ Binder Binder::scope(std::string_view prefix) const {
 
 void Binder::count(const WeightEntry& entry) { sizes_.part(part_).n_parameters += entry.view.numel(); }
 
+std::unique_ptr<LinearWeight> Binder::prepare(const LinearSpec& spec) {
+  auto made = backend_.prepare_linear(spec);
+  PartSizes::Size& size = sizes_.part(part_);
+  size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
+  size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
+  return made;
+}
+
+std::unique_ptr<LinearWeight> Binder::linear_rows(std::string_view weight, std::string_view bias,
+                                                  std::int64_t n_rows, std::int64_t n_in, std::int64_t begin,
+                                                  std::int64_t end) {
+  LinearSpec spec;
+  spec.name = full(weight);
+  WeightEntry w = weights_.get(spec.name, {n_rows, n_in});
+  w.view = w.view.rows(begin, end);
+  WeightEntry b = weights_.get(full(bias), {n_rows});
+  b.view = b.view.rows(begin, end);
+  count(w);
+  count(b);
+  spec.parts.push_back(std::move(w));
+  spec.biases.push_back(std::move(b));
+  return prepare(spec);
+}
+
+std::unique_ptr<LinearWeight> Binder::linear_transposed(std::string_view weight, std::int64_t n_out,
+                                                        std::int64_t n_in) {
+  LinearSpec spec;
+  spec.name = full(weight);
+  WeightEntry entry = weights_.get(spec.name, {n_in, n_out});
+  count(entry);
+  const Tensor stored = to_f32(entry.view);
+  auto turned = std::make_shared<Tensor>(DType::kF32, Shape{n_out, n_in});
+  for (std::int64_t k = 0; k < n_in; ++k)
+    for (std::int64_t n = 0; n < n_out; ++n) turned->f32()[n * n_in + k] = stored.f32()[k * n_out + n];
+  sizes_.part(part_).owned_bytes += n_out * n_in * 4;
+  entry.view = turned->view();
+  entry.owner = std::move(turned);
+  spec.parts.push_back(std::move(entry));
+  return prepare(spec);
+}
+
 std::unique_ptr<LinearWeight> Binder::linear(std::string_view name, std::int64_t n_out, std::int64_t n_in,
                                              Bias bias) {
   const StackPart part{name, n_out, bias};
@@ -124,11 +165,7 @@ std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> pa
       spec.biases.emplace_back();
     }
   }
-  auto weight = backend_.prepare_linear(spec);
-  PartSizes::Size& size = sizes_.part(part_);
-  size.read_bytes += static_cast<std::int64_t>(weight->read_bytes());
-  size.owned_bytes += static_cast<std::int64_t>(weight->owned_bytes());
-  return weight;
+  return prepare(spec);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, const Shape& shape,
@@ -144,11 +181,7 @@ std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, cons
     spec.biases.push_back(weights_.get(full(bias), {n_out}));
     count(spec.biases.back());
   }
-  auto made = backend_.prepare_linear(spec);
-  PartSizes::Size& size = sizes_.part(part_);
-  size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
-  size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
-  return made;
+  return prepare(spec);
 }
 
 std::unique_ptr<EmbeddingWeight> Binder::embedding(std::string_view name, std::int64_t n_rows,

@@ -97,6 +97,14 @@ class Binder {
   /// may be empty.
   std::unique_ptr<LinearWeight> linear_named(std::string_view weight, const Shape& shape,
                                              std::string_view bias, std::int64_t n_out, std::int64_t n_in);
+  /// Rows [begin, end) of a packed weight [n_rows, n_in] and of its bias [n_rows].
+  std::unique_ptr<LinearWeight> linear_rows(std::string_view weight, std::string_view bias,
+                                            std::int64_t n_rows, std::int64_t n_in, std::int64_t begin,
+                                            std::int64_t end);
+  /// A matrix stored as [n_in, n_out], used as x @ W; without bias. Takes private memory for the transposed
+  /// copy.
+  std::unique_ptr<LinearWeight> linear_transposed(std::string_view weight, std::int64_t n_out,
+                                                  std::int64_t n_in);
   std::unique_ptr<EmbeddingWeight> embedding(std::string_view name, std::int64_t n_rows, std::int64_t width);
   /// A float32 copy of a small tensor (norm weights, position tables).
   Tensor tensor(std::string_view name, const Shape& shape);
@@ -111,6 +119,7 @@ class Binder {
 
  private:
   void count(const WeightEntry& entry);
+  std::unique_ptr<LinearWeight> prepare(const LinearSpec& spec);
 
   WeightProvider& weights_;
   Backend& backend_;
