@@ -60,12 +60,12 @@ struct TokenizerSource {
   /// A file of the directory (a plain base name) to use; empty: tokenizer.json, tokenizer.model,
   /// spiece.model, vocab.json + merges.txt, *.tiktoken, vocab.txt, the first that exists. The name says the
   /// form.
-  std::string file;
+  std::string file = {};
   /// *.tiktoken only: the special tokens, with ids (-1: the ids that follow the last rank, in order). Empty:
   /// Qwen's table (tiktoken_file.h) for a file named qwen.tiktoken, else none.
-  std::vector<AddedToken> tiktoken_specials;
+  std::vector<AddedToken> tiktoken_specials = {};
   /// *.tiktoken only: the split pattern; empty means Qwen's.
-  std::string tiktoken_pattern;
+  std::string tiktoken_pattern = {};
 };
 
 class TokenizerImpl;

@@ -44,12 +44,18 @@ bool exists(const fs::path& directory, std::string_view name) {
   return fs::exists(directory / name, error);
 }
 
+void check_plain_name(const std::string& name) {
+  if (!name.empty() && name != "." && name != ".." &&
+      name.find_first_of(std::string_view("/\\\0", 3)) == std::string::npos)
+    return;
+  std::string shown = name;
+  std::replace(shown.begin(), shown.end(), '\0', '?');
+  fail(ErrorCode::kInvalidArgument, "tokenizer file \"{}\": expected a plain file name", shown);
+}
+
 std::string read_file(const fs::path& directory, const std::string& name) {
   const fs::path path = directory / name;
   std::error_code error;
-  if (name.empty() || name == "." || name == ".." ||
-      name.find_first_of(std::string_view("/\\\0", 3)) != std::string::npos)
-    fail(ErrorCode::kInvalidArgument, "tokenizer file \"{}\": expected a plain file name", name);
   if (!fs::exists(path, error)) fail(ErrorCode::kNotFound, "{}: no such file", path.string());
   if (!fs::is_regular_file(path, error) || !stays_inside(path, directory))
     fail(ErrorCode::kInvalidFile, "{}: not a regular file inside its directory", path.string());
@@ -201,6 +207,7 @@ std::unique_ptr<TokenizerImpl> load_word_piece(const fs::path& directory, Tokeni
 std::unique_ptr<Tokenizer> Tokenizer::from_directory(const fs::path& directory, const TokenizerSource& hint) {
   TokenizerConfig config = read_config(directory);
   const std::string file = hint.file.empty() ? choose_file(directory) : hint.file;
+  check_plain_name(file);
   const std::string source = (directory / file).string();
   std::unique_ptr<TokenizerImpl> impl;
   auto ids = AddedVocabulary::Ids::kAsGiven;

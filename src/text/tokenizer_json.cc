@@ -19,9 +19,10 @@ constexpr std::size_t kMaxTokens = 1 << 24;
 
 std::int32_t as_id(const Json& value, const JsonView& parent, std::string_view token) {
   // The table is large: a path is built only for an error.
-  if (!value.is_number_unsigned() || value.get<std::uint64_t>() > std::numeric_limits<std::int32_t>::max())
+  const std::int64_t id = value.is_number_integer() ? value.get<std::int64_t>() : -1;
+  if (id < 0 || id > std::numeric_limits<std::int32_t>::max())
     JsonView(value, fmt::format("{}[\"{}\"]", parent.path(), token)).fail_expected("an id >= 0");
-  return static_cast<std::int32_t>(value.get<std::uint64_t>());
+  return static_cast<std::int32_t>(id);
 }
 
 // {"token": id, ...}
