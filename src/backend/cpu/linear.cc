@@ -9,9 +9,12 @@ namespace triptych::cpu {
 namespace {
 
 // Sizes of blocks; evidence is in linear_bench.cc.
-constexpr std::int64_t kBlockK = 512;     // of one pass over k: panel [512][32] = 64 KB, in L2
-constexpr std::int64_t kBlockRows = 768;  // rows of x packed at once
+constexpr std::int64_t kBlockK = 512;        // of one pass over k
+constexpr std::int64_t kGroupColumns = 128;  // of the weight packed at once: [512][128] floats are 256 KB
+constexpr std::int64_t kBlockRows = 768;     // rows of x packed at once
 constexpr std::int64_t kPacked_floats = std::int64_t{4} << 20;  // and their size
+constexpr std::int64_t kMaxPanelWidth = 64;
+constexpr std::int64_t kFewRows = 16;               // up to here the weight is streamed
 constexpr std::int64_t kStream_bytes = 128 * 1024;  // of the weight, one piece of work with few rows
 
 // Where a matrix row lies: piece `index` of all parts, each cut into pieces of `step` rows.
@@ -86,61 +89,156 @@ void pack_x(Runtime& runtime, const LinearCall& call, const Blocking& blocking, 
   });
 }
 
-// A panel of output columns times tiles [tile_begin, tile_end) of the packed rows.
-void multiply_panel(const Runtime& runtime, const LinearCall& call, const Blocking& blocking,
+// How the panels of output columns are handed out.
+struct Division {
+  std::int64_t group;  // panels of a piece of work
+  std::int64_t n_groups;
+  std::int64_t n_splits;  // pieces a group's rows are cut into
+};
+
+// Groups as large as the second-level cache likes while every thread still gets a few; then rows are cut too,
+// at the price of packing a panel more than once.
+Division divide(const Runtime& runtime, const CpuLinear& w, const Blocking& blocking) {
+  const std::int64_t width = runtime.gemm.panel_width;
+  const std::int64_t wanted = runtime.n_threads() == 1 ? 1 : std::int64_t{3} * runtime.n_threads();
+  std::int64_t group = kGroupColumns / width;
+  while (group > 1 && count_ranges(w, group * width) < wanted) group /= 2;
+  const std::int64_t n_groups = count_ranges(w, group * width);
+  const std::int64_t most_splits = std::max<std::int64_t>(1, blocking.n_tiles / 4);
+  return {group, n_groups, std::clamp<std::int64_t>(ceil_div(wanted, n_groups), 1, most_splits)};
+}
+
+// Asks for the next block of the weight while the present one is multiplied, a few lines between two tiles: a
+// row of a block is too short for the hardware to see a stream.
+class Prefetcher {
+ public:
+  Prefetcher(const RowRange& range, const Blocking& blocking, std::int64_t block, std::int64_t n_steps) {
+    if (block >= blocking.n_k_blocks) return;
+    const std::ptrdiff_t element = static_cast<std::ptrdiff_t>(element_bytes(range.part->type));
+    const std::int64_t k0 = blocking.k_begin(block);
+    row_ = row_address(*range.part, range.begin) + k0 * element;
+    row_stride_ = range.part->row_stride * element;
+    row_lines_ = ceil_div((blocking.k_begin(block + 1) - k0) * element, kLine_bytes);
+    lines_left_ = row_lines_ * (range.end - range.begin);
+    per_step_ = ceil_div(lines_left_, n_steps);
+  }
+  void step() {
+    for (std::int64_t i = std::min(per_step_, lines_left_); i > 0; --i, --lines_left_) {
+      __builtin_prefetch(row_ + line_ * kLine_bytes, 0, 2);
+      if (++line_ == row_lines_) {
+        line_ = 0;
+        row_ += row_stride_;
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kLine_bytes = 64;
+  const std::byte* row_ = nullptr;
+  std::ptrdiff_t row_stride_ = 0;
+  std::int64_t line_ = 0;
+  std::int64_t row_lines_ = 0;
+  std::int64_t lines_left_ = 0;
+  std::int64_t per_step_ = 0;
+};
+
+// The columns of `range` times tiles [tile_begin, tile_end) of the packed rows. Inner loops: for a block of
+// k, the panels are packed into the second-level cache; each tile of x meets all of them from the first-level
+// cache.
+void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocking& blocking,
                     const RowRange& range, std::int64_t tile_begin, std::int64_t tile_end,
                     const float* packed, float* scratch) {
   const kernels::GemmKernels& gemm = runtime.gemm;
   const std::int64_t width = gemm.panel_width;
-  float* panel = scratch;
-  float* product = scratch + (kBlockK + 16) * width;
+  const std::int64_t n_panels = ceil_div(range.end - range.begin, width);
+  const std::int64_t stride = n_panels * width;  // of the products
   const std::int64_t first_row = blocking.tile_begin(tile_begin);
-  const void* row[64];
-  const int n_columns = static_cast<int>(range.end - range.begin);
-  for (int r = 0; r < n_columns; ++r) row[r] = row_address(*range.part, range.begin + r);
+  float* panels = scratch;
+  float* products = scratch + n_panels * kBlockK * width;
   for (std::int64_t b = 0; b < blocking.n_k_blocks; ++b) {
     const std::int64_t k0 = blocking.k_begin(b);
     const int k = static_cast<int>(blocking.k_begin(b + 1) - k0);
     if (k == 0) continue;
-    gemm.pack({row, n_columns, range.part->type, k0, k, 1.0F, panel, static_cast<int>(width)});
+    for (std::int64_t p = 0; p < n_panels; ++p) {
+      const std::int64_t column = range.begin + p * width;
+      const int n_columns = static_cast<int>(std::min(range.end - column, width));
+      const void* row[kMaxPanelWidth];
+      for (int r = 0; r < n_columns; ++r) row[r] = row_address(*range.part, column + r);
+      gemm.pack(
+          {row, n_columns, range.part->type, k0, k, 1.0F, panels + p * k * width, static_cast<int>(width)});
+    }
+    Prefetcher ahead(range, blocking, b + 1, (tile_end - tile_begin) * n_panels);
     for (std::int64_t t = tile_begin; t < tile_end; ++t) {
       const std::int64_t first = blocking.tile_begin(t);
       const int rows = static_cast<int>(blocking.tile_begin(t + 1) - first);
-      gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panel,
-                 product + (first - first_row) * width, width, b > 0});
+      for (std::int64_t p = 0; p < n_panels; ++p) {
+        ahead.step();
+        gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panels + p * k * width,
+                   products + (first - first_row) * stride + p * width, stride, b > 0});
+      }
     }
   }
   for (std::int64_t m = first_row; m < blocking.tile_begin(tile_end); ++m)
-    finish_row(runtime, call, blocking.row_begin + m, range.part->first_row + range.begin, n_columns,
-               product + (m - first_row) * width);
+    finish_row(runtime, call, blocking.row_begin + m, range.part->first_row + range.begin,
+               range.end - range.begin, products + (m - first_row) * stride);
 }
 
 void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& blocking) {
-  const std::int64_t width = runtime.gemm.panel_width;
+  const Division division = divide(runtime, call.weight, blocking);
+  const std::int64_t group_width = division.group * runtime.gemm.panel_width;
   float* packed = runtime.shared_scratch(static_cast<std::size_t>(blocking.k * blocking.n_rows + 64));
-  runtime.reserve_thread_scratch(static_cast<std::size_t>((kBlockK + 16 + blocking.n_rows) * width));
+  runtime.reserve_thread_scratch(static_cast<std::size_t>((kBlockK + blocking.n_rows) * group_width));
   pack_x(runtime, call, blocking, packed);
-  // With few panels the rows are divided too, at the price of packing a panel more than once.
-  const std::int64_t n_panels = count_ranges(call.weight, width);
-  const std::int64_t wanted = static_cast<std::int64_t>(runtime.n_threads()) * 3;
-  const std::int64_t n_splits =
-      n_panels >= wanted || runtime.n_threads() == 1
-          ? 1
-          : std::clamp<std::int64_t>(ceil_div(wanted, n_panels), 1,
-                                     std::max<std::int64_t>(1, blocking.n_tiles / 4));
+  const std::int64_t n_splits = division.n_splits;
   const auto item = [&](std::int64_t index, int thread) {
     const std::int64_t split = index % n_splits;
-    multiply_panel(runtime, call, blocking, range_at(call.weight, width, index / n_splits),
+    multiply_group(runtime, call, blocking, range_at(call.weight, group_width, index / n_splits),
                    split * blocking.n_tiles / n_splits, (split + 1) * blocking.n_tiles / n_splits, packed,
                    runtime.thread_scratch(thread));
   };
+  const std::int64_t n_items = division.n_groups * n_splits;
   // A product of a few hundred thousand operations is done before another thread wakes.
   constexpr std::int64_t kSmall = 200 * 1000;
   if (blocking.n_rows * blocking.k * call.weight.n_out() < kSmall) {
-    for (std::int64_t i = 0; i < n_panels * n_splits; ++i) item(i, 0);
+    for (std::int64_t i = 0; i < n_items; ++i) item(i, 0);
   } else {
-    runtime.parallel_each(n_panels * n_splits, item);
+    runtime.parallel_each(n_items, item);
   }
+}
+
+// The rows of x in nearly equal groups that one call of the kernel takes.
+struct VectorGroups {
+  VectorGroups(const Runtime& runtime, const LinearCall& call)
+      : n_rows(call.n_rows),
+        n(ceil_div(call.n_rows, runtime.gemv.max_vectors)),
+        padded_k(ceil_div(call.weight.n_in(), runtime.gemv.lanes) * runtime.gemv.lanes) {}
+  std::int64_t begin(std::int64_t g) const { return g * n_rows / n; }
+
+  std::int64_t n_rows;
+  std::int64_t n;
+  std::int64_t padded_k;
+};
+
+// x as kernels/gemv/gemv.h wants it, group after group; x itself when it has that form.
+const float* pack_vectors(Runtime& runtime, const LinearCall& call, const VectorGroups& groups) {
+  const std::int64_t k = call.weight.n_in();
+  const std::int64_t lanes = runtime.gemv.lanes;
+  if (call.n_rows == 1 && k == groups.padded_k) return call.x;
+  float* out = runtime.shared_scratch(static_cast<std::size_t>(groups.padded_k * call.n_rows));
+  for (std::int64_t g = 0; g < groups.n; ++g) {
+    const std::int64_t first = groups.begin(g);
+    const std::int64_t n = groups.begin(g + 1) - first;
+    for (std::int64_t m = 0; m < n; ++m) {
+      const float* from = call.x + (first + m) * call.x_stride;
+      float* to = out + first * groups.padded_k + m * lanes;
+      for (std::int64_t i = 0; i < k; i += lanes, to += n * lanes) {
+        const std::int64_t count = std::min(lanes, k - i);
+        std::copy(from + i, from + i + count, to);
+        std::fill(to + count, to + lanes, 0.0F);
+      }
+    }
+  }
+  return out;
 }
 
 }  // namespace
@@ -187,21 +285,25 @@ void linear_few_rows(Runtime& runtime, const LinearCall& call) {
   const CpuLinear& w = call.weight;
   const std::int64_t row_bytes = w.n_in() * 4;
   const std::int64_t step = std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
+  const VectorGroups groups(runtime, call);
+  const float* x = pack_vectors(runtime, call, groups);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
-  const std::int64_t n = count_ranges(w, step);
   const auto piece = [&](std::int64_t index, int thread) {
     const RowRange range = range_at(w, step, index);
     const std::int64_t n_columns = range.end - range.begin;
     float* products = runtime.thread_scratch(thread);
-    runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
-                       static_cast<int>(n_columns), w.n_in(), call.x, call.x_stride,
-                       static_cast<int>(call.n_rows), products, step});
+    for (std::int64_t g = 0; g < groups.n; ++g)
+      runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
+                         static_cast<int>(n_columns), w.n_in(), x + groups.begin(g) * groups.padded_k,
+                         static_cast<int>(groups.begin(g + 1) - groups.begin(g)),
+                         products + groups.begin(g) * step, step});
     for (std::int64_t m = 0; m < call.n_rows; ++m)
       finish_row(runtime, call, m, range.part->first_row + range.begin, n_columns, products + m * step);
   };
-  runtime.parallel(n, step * row_bytes, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
-  });
+  runtime.parallel(count_ranges(w, step), step * row_bytes,
+                   [&](std::int64_t begin, std::int64_t end, int thread) {
+                     for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
+                   });
 }
 
 void linear_many_rows(Runtime& runtime, const LinearCall& call) {
@@ -217,7 +319,7 @@ void linear_many_rows(Runtime& runtime, const LinearCall& call) {
 }
 
 void linear(Runtime& runtime, const LinearCall& call) {
-  if (call.n_rows <= kernels::kGemvMaxVectors) return linear_few_rows(runtime, call);
+  if (call.n_rows <= kFewRows) return linear_few_rows(runtime, call);
   linear_many_rows(runtime, call);
 }
 

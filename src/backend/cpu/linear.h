@@ -58,7 +58,8 @@ struct LinearCall {
   std::ptrdiff_t y_stride;
 };
 
-/// Few rows: the weight is streamed once. 1 <= n_rows <= kernels::kGemvMaxVectors.
+/// Few rows: the weight is streamed once (from memory; up to max_vectors rows of kernels/gemv also from the
+/// caches).
 void linear_few_rows(Runtime& runtime, const LinearCall& call);
 /// Any number of rows, in tiles.
 void linear_many_rows(Runtime& runtime, const LinearCall& call);

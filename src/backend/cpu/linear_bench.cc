@@ -31,7 +31,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// A matrix [N, K] of small numbers, repeated so that copies together exceed the caches.
+// A matrix [N, K] of small numbers, repeated so that copies together exceed the caches; in pages of 4 KB, as
+// a mapped file is.
 struct Matrices {
   Matrices(std::int64_t n, std::int64_t k, DType dtype, std::size_t total_bytes) {
     const std::size_t size_bytes = static_cast<std::size_t>(n * k) * triptych::size_bytes(dtype);
@@ -39,9 +40,6 @@ struct Matrices {
     for (std::size_t c = 0; c < n_copies; ++c) {
       const std::size_t mapped = (size_bytes + (std::size_t{2} << 20)) & ~((std::size_t{2} << 20) - 1);
       void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-#if defined(MADV_HUGEPAGE)
-      madvise(memory, mapped, MADV_HUGEPAGE);
-#endif
       owners.emplace_back(memory, [mapped](void* p) { munmap(p, mapped); });
       // 16-bit patterns of numbers near 0.01 in all three formats (two of them make a float too).
       auto* words = static_cast<std::uint16_t*>(memory);
@@ -115,6 +113,11 @@ void BM_Gemv_f32(benchmark::State& state) { run(state, false, DType::kF32); }
 void BM_Gemv_f16(benchmark::State& state) { run(state, false, DType::kF16); }
 void BM_Gemv_bf16(benchmark::State& state) { run(state, false, DType::kBF16); }
 
+// Where streaming ends and tiles begin to pay.
+void crossover_sizes(benchmark::internal::Benchmark* b) {
+  b->ArgNames({"m", "k", "n", "threads"})->UseManualTime()->Iterations(9)->Unit(benchmark::kMillisecond);
+  for (const int m : {4, 8, 12, 16, 20, 24, 32}) b->Args({m, 4096, 4096, 1});
+}
 void gemm_sizes(benchmark::internal::Benchmark* b) {
   b->ArgNames({"m", "k", "n", "threads"})->UseManualTime()->Iterations(15)->Unit(benchmark::kMillisecond);
   for (const int threads : {1, 2}) {
@@ -132,6 +135,10 @@ void gemv_sizes(benchmark::internal::Benchmark* b) {
 BENCHMARK(BM_Gemm_f32)->Apply(gemm_sizes);
 BENCHMARK(BM_Gemm_f16)->Apply(gemm_sizes);
 BENCHMARK(BM_Gemm_bf16)->Apply(gemm_sizes);
+BENCHMARK(BM_Gemm_f32)->Apply(crossover_sizes);
+BENCHMARK(BM_Gemm_f16)->Apply(crossover_sizes);
+BENCHMARK(BM_Gemv_f32)->Apply(crossover_sizes);
+BENCHMARK(BM_Gemv_f16)->Apply(crossover_sizes);
 BENCHMARK(BM_Gemv_f32)->Apply(gemv_sizes);
 BENCHMARK(BM_Gemv_f16)->Apply(gemv_sizes);
 BENCHMARK(BM_Gemv_bf16)->Apply(gemv_sizes);

@@ -6,51 +6,102 @@
 namespace triptych::kernels {
 namespace {
 
-// Packs kLanes rows (missing ones are zero) through a transposition of kLanes x kLanes squares.
-template <ElementType T>
-void pack_group(const PackArgs& p, int row_begin, int n_rows, int width) {
-  float* out = p.out + row_begin;
-  const Vf scale = vset(p.scale);
-  const bool scaled = p.scale != 1.0F;
-  for (int i = 0; i < p.k; i += kLanes) {
-    const int n = p.k - i < kLanes ? p.k - i : kLanes;
-    Vf v[kLanes];
-    if (n == kLanes && n_rows == kLanes) {
-      TRIPTYCH_UNROLL
-      for (int r = 0; r < kLanes; ++r) v[r] = vload_as<T>(p.rows[row_begin + r], p.k_begin + i);
-    } else {
-      for (int r = 0; r < kLanes; ++r)
-        v[r] = r < n_rows ? vload_as_n<T>(p.rows[row_begin + r], p.k_begin + i, n) : vzero();
-    }
-    vtranspose(v);
-    if (scaled) {
-      TRIPTYCH_UNROLL
-      for (int r = 0; r < kLanes; ++r) v[r] = vmul(v[r], scale);
-    }
-    float* to = out + static_cast<ptrdiff_t>(i) * p.out_stride;
-    if (n == kLanes && width == kLanes) {
-      TRIPTYCH_UNROLL
-      for (int j = 0; j < kLanes; ++j) vstore(to + static_cast<ptrdiff_t>(j) * p.out_stride, v[j]);
-    } else {
-      for (int j = 0; j < n; ++j) vstore_n(to + static_cast<ptrdiff_t>(j) * p.out_stride, v[j], width);
-    }
+// A group of kLanes rows on its way to `width` columns of the output. Missing rows point to the first one, so
+// that loads need no masks; their lanes are cut off or become zero.
+struct PackGroup {
+  const void* rows[kLanes];
+  int n_rows;
+  float* out;
+  ptrdiff_t stride;
+  int width;
+  int k;
+  float scale;
+};
+
+// kPlain: all lanes, not scaled: the weight.
+template <bool kPlain>
+TRIPTYCH_INLINE void store_column(const PackGroup& g, int i, Vf v) {
+  float* to = g.out + i * g.stride;
+  if constexpr (kPlain) {
+    vstore(to, v);
+    return;
+  }
+  v = vmul(v, vset(g.scale));
+  if (g.width == g.stride && g.n_rows == g.width && (g.k - i) * g.width >= kLanes) {
+    vstore(to, v);  // the lanes too many lie on columns that are stored next
+  } else {
+    vstore_n(to, vkeep_n(v, g.n_rows), g.width);
   }
 }
 
+// Elements [i, i + kLanes) of the rows.
+template <ElementType T, bool kPlain>
+TRIPTYCH_INLINE void pack_square(const PackGroup& g, ptrdiff_t k_begin, int i) {
+  Vf v[kLanes];
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < kLanes; ++r) v[r] = vload_as<T>(g.rows[r], k_begin + i);
+  vtranspose(v);
+  TRIPTYCH_UNROLL
+  for (int j = 0; j < kLanes; ++j) store_column<kPlain>(g, i + j, v[j]);
+}
+
+// Two squares of a 16-bit type at once: pairs of elements are transposed as one, so that a whole cache line
+// of a row is used when it is read (rows a power of two apart fall into the same few places of the cache).
+template <ElementType T, bool kPlain>
+TRIPTYCH_INLINE void pack_pairs(const PackGroup& g, ptrdiff_t k_begin, int i) {
+  Vf v[kLanes];
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < kLanes; ++r)
+    v[r] = vload_as<ElementType::kF32>(static_cast<const char*>(g.rows[r]) + 2 * (k_begin + i), 0);
+  vtranspose(v);
+  TRIPTYCH_UNROLL
+  for (int j = 0; j < kLanes; ++j) {
+    store_column<kPlain>(g, i + 2 * j, vwiden_pair<T, false>(v[j]));
+    store_column<kPlain>(g, i + 2 * j + 1, vwiden_pair<T, true>(v[j]));
+  }
+}
+
+template <ElementType T, bool kPlain>
+void pack_rows(const PackGroup& g, ptrdiff_t k_begin) {
+  int i = 0;
+  if constexpr (T != ElementType::kF32)
+    for (; i + 2 * kLanes <= g.k; i += 2 * kLanes) pack_pairs<T, kPlain>(g, k_begin, i);
+  for (; i + kLanes <= g.k; i += kLanes) pack_square<T, kPlain>(g, k_begin, i);
+  if (i == g.k) return;
+  const int left = g.k - i;
+  Vf v[kLanes];
+  for (int r = 0; r < kLanes; ++r) v[r] = vload_as_n<T>(g.rows[r], k_begin + i, left);
+  vtranspose(v);
+  for (int j = 0; j < left; ++j) store_column<kPlain>(g, i + j, v[j]);
+}
+
+template <ElementType T>
+void pack_group(const PackGroup& g, ptrdiff_t k_begin) {
+  if (g.n_rows == kLanes && g.width == kLanes && g.scale == 1.0F) return pack_rows<T, true>(g, k_begin);
+  pack_rows<T, false>(g, k_begin);
+}
+
 void pack(const PackArgs& p) {
-  for (int r = 0; r < p.out_stride; r += kLanes) {
-    const int left = p.n_rows - r;
-    const int n_rows = left < 0 ? 0 : (left < kLanes ? left : kLanes);
-    const int width = p.out_stride - r < kLanes ? p.out_stride - r : kLanes;
+  for (int first = 0; first < p.out_stride; first += kLanes) {
+    const int left = p.n_rows - first;
+    PackGroup g;
+    g.n_rows = left < 0 ? 0 : (left < kLanes ? left : kLanes);
+    // Without rows every lane is cut to zero, whatever is loaded.
+    for (int r = 0; r < kLanes; ++r) g.rows[r] = p.rows[g.n_rows == 0 ? 0 : first + (r < g.n_rows ? r : 0)];
+    g.out = p.out + first;
+    g.stride = p.out_stride;
+    g.width = p.out_stride - first < kLanes ? p.out_stride - first : kLanes;
+    g.k = p.k;
+    g.scale = p.scale;
     switch (p.type) {
       case ElementType::kF32:
-        pack_group<ElementType::kF32>(p, r, n_rows, width);
+        pack_group<ElementType::kF32>(g, p.k_begin);
         break;
       case ElementType::kF16:
-        pack_group<ElementType::kF16>(p, r, n_rows, width);
+        pack_group<ElementType::kF16>(g, p.k_begin);
         break;
       case ElementType::kBF16:
-        pack_group<ElementType::kBF16>(p, r, n_rows, width);
+        pack_group<ElementType::kBF16>(g, p.k_begin);
         break;
     }
   }

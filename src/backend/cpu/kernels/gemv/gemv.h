@@ -16,17 +16,19 @@ struct GemvArgs {
   ElementType type;
   int n_rows;  // of w
   ptrdiff_t k;
-  const float* x;  // n_vectors rows
-  ptrdiff_t x_stride;
-  int n_vectors;  // 1 .. kGemvMaxVectors
+  // The vectors, so that a step reads one stream: [ceil(k / lanes)][n_vectors][lanes], x[m][i] at
+  // (i / lanes * n_vectors + m) * lanes + i % lanes, zero from k on. A single vector is its own packed form
+  // when lanes divide k.
+  const float* x;
+  int n_vectors;  // 1 .. max_vectors
   float* y;       // y[m * y_stride + n]
   ptrdiff_t y_stride;
 };
 
-constexpr int kGemvMaxVectors = 16;
-
 struct GemvKernels {
   const char* name;
+  int lanes;
+  int max_vectors;
   void (*gemv)(const GemvArgs& args);
 };
 

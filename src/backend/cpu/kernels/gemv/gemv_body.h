@@ -9,28 +9,30 @@
 namespace triptych::kernels {
 namespace {
 
-// Bytes ahead of the reading position that are asked for; hardware prefetchers stop at 4 KB pages.
+constexpr int kMaxVectors = kLanes == 16 ? 8 : 4;
+
+// Bytes ahead of the reading position that are asked for: hardware prefetchers stop at 4 KB pages.
 constexpr ptrdiff_t kPrefetch_bytes = 1024;
 
 template <ElementType T, int R, int M>
-TRIPTYCH_INLINE void step(const char* w, ptrdiff_t row_bytes, const float* x, ptrdiff_t x_stride,
-                          Vf (&acc)[R][M]) {
+TRIPTYCH_INLINE void step(const char* w, ptrdiff_t row_bytes, const float* x, Vf (&acc)[R][M]) {
   Vf v[R];
   TRIPTYCH_UNROLL
   for (int r = 0; r < R; ++r) v[r] = vload_as<T>(w + r * row_bytes, 0);
   TRIPTYCH_UNROLL
   for (int m = 0; m < M; ++m) {
-    const Vf xv = vload(x + m * x_stride);
+    const Vf xv = vload(x + m * kLanes);
     TRIPTYCH_UNROLL
     for (int r = 0; r < R; ++r) acc[r][m] = vfma(v[r], xv, acc[r][m]);
   }
 }
 
 template <ElementType T, int R, int M>
-void block(const GemvArgs& g, const char* w, const float* x, float* y) {
+void block(const GemvArgs& g, const char* w, float* y) {
   constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
   constexpr ptrdiff_t kLine = 64 / kBytes;  // elements of a cache line
   const ptrdiff_t row_bytes = g.w_stride * kBytes;
+  const float* x = g.x;
   Vf acc[R][M];
   TRIPTYCH_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -40,19 +42,26 @@ void block(const GemvArgs& g, const char* w, const float* x, float* y) {
   ptrdiff_t i = 0;
   for (; i + kLine <= g.k; i += kLine) {
     TRIPTYCH_UNROLL
-    for (int r = 0; r < R; ++r) prefetch_l1(w + r * row_bytes + i * kBytes + kPrefetch_bytes);
+    for (int r = 0; r < R; ++r) prefetch_l1(w + r * row_bytes + kPrefetch_bytes);
     TRIPTYCH_UNROLL
-    for (ptrdiff_t j = 0; j < kLine; j += kLanes)
-      step<T, R, M>(w + (i + j) * kBytes, row_bytes, x + i + j, g.x_stride, acc);
+    for (ptrdiff_t j = 0; j < kLine; j += kLanes) {
+      step<T, R, M>(w, row_bytes, x, acc);
+      w += kLanes * kBytes;
+      x += kLanes * M;
+    }
   }
-  for (; i + kLanes <= g.k; i += kLanes) step<T, R, M>(w + i * kBytes, row_bytes, x + i, g.x_stride, acc);
+  for (; i + kLanes <= g.k; i += kLanes) {
+    step<T, R, M>(w, row_bytes, x, acc);
+    w += kLanes * kBytes;
+    x += kLanes * M;
+  }
   if (i < g.k) {
     const int n = static_cast<int>(g.k - i);
     TRIPTYCH_UNROLL
     for (int r = 0; r < R; ++r) {
-      const Vf v = vload_as_n<T>(w + r * row_bytes, i, n);
+      const Vf v = vload_as_n<T>(w + r * row_bytes, 0, n);
       TRIPTYCH_UNROLL
-      for (int m = 0; m < M; ++m) acc[r][m] = vfma(v, vload_n(x + m * g.x_stride + i, n), acc[r][m]);
+      for (int m = 0; m < M; ++m) acc[r][m] = vfma(v, vload_n(x + m * kLanes, n), acc[r][m]);
     }
   }
   TRIPTYCH_UNROLL
@@ -63,40 +72,40 @@ void block(const GemvArgs& g, const char* w, const float* x, float* y) {
 }
 
 template <ElementType T, int R, int M>
-void all_rows(const GemvArgs& g, const float* x, float* y) {
+void all_rows(const GemvArgs& g) {
   constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
   const char* w = static_cast<const char*>(g.w);
   int n = 0;
-  for (; n + R <= g.n_rows; n += R) block<T, R, M>(g, w + n * g.w_stride * kBytes, x, y + n);
-  for (; n < g.n_rows; ++n) block<T, 1, M>(g, w + n * g.w_stride * kBytes, x, y + n);
+  for (; n + R <= g.n_rows; n += R) block<T, R, M>(g, w + n * g.w_stride * kBytes, g.y + n);
+  for (; n < g.n_rows; ++n) block<T, 1, M>(g, w + n * g.w_stride * kBytes, g.y + n);
 }
 
 // R * M accumulators, R matrix vectors and one of x must fit the registers: 32, or 16 with AVX2.
 template <ElementType T>
 void typed(const GemvArgs& g) {
   constexpr bool kWide = kLanes == 16;
-  for (int m = 0; m < g.n_vectors;) {
-    const float* x = g.x + m * g.x_stride;
-    float* y = g.y + m * g.y_stride;
-    const int left = g.n_vectors - m;
-    if (left == 1) {
-      all_rows<T, kWide ? 8 : 4, 1>(g, x, y);
-      m += 1;
-    } else if (left == 2) {
-      all_rows<T, kWide ? 8 : 4, 2>(g, x, y);
-      m += 2;
-    } else if (left == 3) {
-      all_rows<T, kWide ? 7 : 3, 3>(g, x, y);
-      m += 3;
-    } else if (!kWide || left < 7) {
-      all_rows<T, kWide ? 5 : 2, 4>(g, x, y);
-      m += 4;
-    } else if (left == 7) {
-      if constexpr (kWide) all_rows<T, 3, 7>(g, x, y);
-      m += 7;
-    } else {
-      if constexpr (kWide) all_rows<T, 3, 8>(g, x, y);
-      m += 8;
+  switch (g.n_vectors) {
+    case 1:
+      return all_rows < T, kWide ? 8 : 4, 1 > (g);
+    case 2:
+      return all_rows < T, kWide ? 8 : 4, 2 > (g);
+    case 3:
+      return all_rows < T, kWide ? 7 : 3, 3 > (g);
+    case 4:
+      return all_rows < T, kWide ? 6 : 2, 4 > (g);
+    default:
+      break;
+  }
+  if constexpr (kWide) {
+    switch (g.n_vectors) {
+      case 5:
+        return all_rows<T, 5, 5>(g);
+      case 6:
+        return all_rows<T, 4, 6>(g);
+      case 7:
+        return all_rows<T, 3, 7>(g);
+      default:
+        return all_rows<T, 3, 8>(g);
     }
   }
 }

@@ -12,9 +12,10 @@ void gemv(const GemvArgs& g) {
     const char* row =
         static_cast<const char*>(g.w) + n * g.w_stride * static_cast<std::ptrdiff_t>(element_bytes(g.type));
     for (int m = 0; m < g.n_vectors; ++m) {
-      const float* x = g.x + m * g.x_stride;
       float lanes[kLanes] = {};
-      for (std::ptrdiff_t i = 0; i < g.k; ++i) lanes[i % kLanes] += x[i] * load_element(row, g.type, i);
+      for (std::ptrdiff_t i = 0; i < g.k; ++i)
+        lanes[i % kLanes] +=
+            g.x[(i / kLanes * g.n_vectors + m) * kLanes + i % kLanes] * load_element(row, g.type, i);
       g.y[m * g.y_stride + n] =
           ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
     }
@@ -23,6 +24,6 @@ void gemv(const GemvArgs& g) {
 
 }  // namespace
 
-const GemvKernels kGemvScalar = {"scalar", gemv};
+const GemvKernels kGemvScalar = {"scalar", kLanes, 16, gemv};
 
 }  // namespace triptych::kernels

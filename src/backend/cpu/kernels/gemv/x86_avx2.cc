@@ -4,6 +4,6 @@
 
 namespace triptych::kernels {
 
-extern const GemvKernels kGemvAvx2 = {"avx2", gemv};
+extern const GemvKernels kGemvAvx2 = {"avx2", kLanes, kMaxVectors, gemv};
 
 }  // namespace triptych::kernels

@@ -4,6 +4,6 @@
 
 namespace triptych::kernels {
 
-extern const GemvKernels kGemvAvx512 = {"avx512", gemv};
+extern const GemvKernels kGemvAvx512 = {"avx512", kLanes, kMaxVectors, gemv};
 
 }  // namespace triptych::kernels

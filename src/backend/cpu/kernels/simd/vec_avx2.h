@@ -37,6 +37,9 @@ TRIPTYCH_INLINE Vf vload_n(const float* p, int n) { return _mm256_maskload_ps(p,
 TRIPTYCH_INLINE void vstore(float* p, Vf v) { _mm256_storeu_ps(p, v); }
 TRIPTYCH_INLINE void vstore_n(float* p, Vf v, int n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
 
+/// The first n lanes of v, the rest zero.
+TRIPTYCH_INLINE Vf vkeep_n(Vf v, int n) { return _mm256_and_ps(_mm256_castsi256_ps(first_lanes(n)), v); }
+
 TRIPTYCH_INLINE Vf vadd(Vf a, Vf b) { return _mm256_add_ps(a, b); }
 TRIPTYCH_INLINE Vf vsub(Vf a, Vf b) { return _mm256_sub_ps(a, b); }
 TRIPTYCH_INLINE Vf vmul(Vf a, Vf b) { return _mm256_mul_ps(a, b); }
@@ -151,6 +154,20 @@ TRIPTYCH_INLINE void vtranspose(Vf* v) {
   }
   TRIPTYCH_UNROLL
   for (int i = 0; i < 8; ++i) v[i] = t[i];
+}
+
+/// Lane j of v holds the bits of two neighbouring elements of a 16-bit type: the first or the second as a
+/// float.
+template <ElementType T, bool kSecond>
+TRIPTYCH_INLINE Vf vwiden_pair(Vf v) {
+  const Vi bits = _mm256_castps_si256(v);
+  if constexpr (T == ElementType::kBF16) {
+    if constexpr (kSecond) return _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-65536)));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+  } else {
+    const Vi half = kSecond ? _mm256_srli_epi32(bits, 16) : _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
 }
 
 TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }

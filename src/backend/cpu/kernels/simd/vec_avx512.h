@@ -38,6 +38,9 @@ TRIPTYCH_INLINE Vf vload_n(const float* p, int n) { return _mm512_maskz_loadu_ps
 TRIPTYCH_INLINE void vstore(float* p, Vf v) { _mm512_storeu_ps(p, v); }
 TRIPTYCH_INLINE void vstore_n(float* p, Vf v, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
 
+/// The first n lanes of v, the rest zero.
+TRIPTYCH_INLINE Vf vkeep_n(Vf v, int n) { return _mm512_maskz_mov_ps(first_lanes(n), v); }
+
 TRIPTYCH_INLINE Vf vadd(Vf a, Vf b) { return _mm512_add_ps(a, b); }
 TRIPTYCH_INLINE Vf vsub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }
 TRIPTYCH_INLINE Vf vmul(Vf a, Vf b) { return _mm512_mul_ps(a, b); }
@@ -150,6 +153,19 @@ TRIPTYCH_INLINE void vtranspose(Vf* v) {
   }
   TRIPTYCH_UNROLL
   for (int i = 0; i < 16; ++i) v[i] = t[i];
+}
+
+/// Lane j of v holds the bits of two neighbouring elements of a 16-bit type: the first or the second as a
+/// float.
+template <ElementType T, bool kSecond>
+TRIPTYCH_INLINE Vf vwiden_pair(Vf v) {
+  const Vi bits = _mm512_castps_si512(v);
+  if constexpr (T == ElementType::kBF16) {
+    if constexpr (kSecond) return _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-65536)));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+  } else {
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(kSecond ? _mm512_srli_epi32(bits, 16) : bits));
+  }
 }
 
 TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
