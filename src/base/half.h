@@ -74,7 +74,7 @@ constexpr std::uint32_t f32_to_narrow(float value) noexcept {
            << M;  // the implicit one of `mantissa` adds the missing 1
   } else {
     shift += 1 - exponent;
-    if (shift > 25) return sign;  // below half of the smallest subnormal (a float subnormal ends here too)
+    if (shift > 24) return sign;  // below half of the smallest subnormal (a float subnormal ends here too)
   }
   const std::uint32_t truncated = mantissa >> shift;
   const std::uint32_t rest = mantissa & ((1u << shift) - 1u);

@@ -2,8 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::error_of;
 using test::one_tensor;
+using test::OpenWatch;
 using test::TempDir;
 using testing::AllOf;
 using testing::ElementsAre;
@@ -234,22 +233,6 @@ const std::vector<std::string> kBadNames{"../x.safetensors",
                                          "x\n.safetensors",
                                          "a\x7f",
                                          std::string(300, 'n')};
-
-// Opens of anything below `folder` while the object lives.
-class OpenWatch {
- public:
-  explicit OpenWatch(const fs::path& path) : fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
-    EXPECT_GE(inotify_add_watch(fd_, path.c_str(), IN_OPEN | IN_ACCESS), 0);
-  }
-  ~OpenWatch() { ::close(fd_); }
-  bool saw_open() const {
-    pollfd p{fd_, POLLIN, 0};
-    return ::poll(&p, 1, 0) == 1;
-  }
-
- private:
-  int fd_;
-};
 
 class Case25 : public testing::Test {
  protected:

@@ -48,7 +48,9 @@ TEST(MappedFile, OnlyRegularFiles) {
   std::filesystem::create_directory(dir / "folder.safetensors");
   EXPECT_THAT(error_of([&] { MappedFile::open(dir / "folder.safetensors"); }), HasSubstr("a folder"));
   ASSERT_EQ(::mkfifo((dir / "fifo").c_str(), 0600), 0);
+  const test::OpenWatch watch(dir / "fifo");
   EXPECT_THAT(error_of([&] { MappedFile::open(dir / "fifo"); }), HasSubstr("a FIFO"));  // and does not hang
+  EXPECT_FALSE(watch.saw_open());
   EXPECT_THAT(error_of([&] { MappedFile::open("/dev/zero"); }), HasSubstr("a device"));
   EXPECT_THAT(error_of([&] { read_text_file("/dev/stdin"); }).size(), testing::Gt(0u));
   EXPECT_THAT(error_of([&] { MappedFile::open(dir / "absent"); }, ErrorCode::kNotFound), HasSubstr("absent"));

@@ -103,6 +103,8 @@ TEST(SafetensorsCase13, DataOffsets) {
     const std::string error = refusal(safetensors("{" + tensor_json("\"F32\"", "[2]", offsets) + "}", data));
     EXPECT_THAT(error, HasSubstr("tensor \"w\"")) << offsets;
   }
+  EXPECT_THAT(refusal(safetensors("{" + tensor_json("\"F32\"", "[3]", "[0,12]") + "}", data)),
+              HasSubstr("within [0, 8], got [0, 12]"));
 }
 
 TEST(SafetensorsCase13, Shape) {
@@ -129,8 +131,9 @@ TEST(SafetensorsCase13, Fields) {
   for (const char* header : {"[]", "1", "null", "\"x\"", "", "   ", "{", "{}}", "{]", "{\"w\":1}",
                              "{\"w\":null}", "{\"w\":{}}", "\xEF\xBB\xBF{}", " {}"})
     refusal(safetensors(header, ""));
-  refusal(safetensors("{\"w\xff\":{}}"));                                                      // not UTF-8
-  refusal(safetensors("{" + tensor_json("\"F32\"", "[0]", "[0,0]") + ",\"w\":" + "{}}", ""));  // twice
+  refusal(safetensors("{\"w\xff\":{}}"));  // not UTF-8
+  const std::string empty = tensor_json("\"F32\"", "[0]", "[0,0]");
+  EXPECT_THAT(refusal(safetensors("{" + empty + "," + empty + "}")), HasSubstr("twice"));
   for (const char* field : {"dtype", "shape", "data_offsets"}) {
     Json header = Json::parse("{" + tensor_json("\"F32\"", "[2]", "[0,8]") + "}");
     header["w"].erase(field);

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -63,6 +65,22 @@ inline std::string one_tensor(const std::string& name, float value = 1) {
   return safetensors("{\"" + name + "\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
                      floats({value}));
 }
+
+/// Sees whether `path` is opened or read, by anyone, while the object lives.
+class OpenWatch {
+ public:
+  explicit OpenWatch(const std::filesystem::path& path) : fd_(inotify_init1(IN_NONBLOCK | IN_CLOEXEC)) {
+    EXPECT_GE(inotify_add_watch(fd_, path.c_str(), IN_OPEN | IN_ACCESS), 0);
+  }
+  ~OpenWatch() { ::close(fd_); }
+  bool saw_open() const {
+    pollfd p{fd_, POLLIN, 0};
+    return ::poll(&p, 1, 0) == 1;
+  }
+
+ private:
+  int fd_;
+};
 
 /// Message of the Error that `action` throws; fails when it throws none or one with another code.
 inline std::string error_of(const std::function<void()>& action, ErrorCode code = ErrorCode::kInvalidFile) {
