@@ -264,7 +264,8 @@ void QwenVl::bind_language(WeightProvider& weights, Backend& backend) {
     Binder b = t.scope(fmt::format("h.{}", i));
     Layer layer;
     layer.ln_1 = RmsNorm::bind(b, "ln_1", d, c.layer_norm_epsilon);
-    layer.c_attn = b.linear("attn.c_attn", 3 * d, d, Bias::kRequired);
+    layer.c_attn =
+        b.linear("attn.c_attn", 3 * d, d, b.has("attn.c_attn.bias") ? Bias::kRequired : Bias::kNone);
     layer.attn_c_proj = b.linear("attn.c_proj", d, d, c.bias);
     layer.ln_2 = RmsNorm::bind(b, "ln_2", d, c.layer_norm_epsilon);
     const Binder::StackPart gate_up[] = {{"mlp.w2", c.ffn_size, c.bias}, {"mlp.w1", c.ffn_size, c.bias}};
