@@ -1,8 +1,8 @@
 // Conversions between float and the narrow float formats, one value at a time: bf16, IEEE half (f16), and the
 // OCP 8-bit floats E4M3 ("FN": no infinity) and E5M2. To a narrow type rounding is to nearest, ties to even;
 // subnormals are exact; NaN stays NaN. Sources: IEEE 754-2019; "OCP 8-bit Floating Point Specification
-// (OFP8)" rev 1.0, table 1. Plain integer arithmetic: the same bits on every machine. Not for files compiled
-// for one instruction set.
+// (OFP8)" rev 1.0, table 1. The same bits on every machine in the default rounding mode. Not for files
+// compiled for one instruction set.
 #pragma once
 
 #include <bit>
@@ -23,66 +23,58 @@ constexpr std::uint16_t f32_to_bf16(float value) noexcept {
 
 namespace detail {
 
+// Both directions compute every case and then choose, without branches, so that loops over them become vector
+// code.
+
 /// A narrow float: `E` exponent bits, `M` mantissa bits, IEEE rules when `Ieee`; else E4M3FN's (all-ones is
-/// the one NaN, no infinity). The result has the sign in bit E + M.
+/// the one NaN, no infinity). The sign is in bit E + M.
 template <int E, int M, bool Ieee>
 constexpr float narrow_to_f32(std::uint32_t bits) noexcept {
-  constexpr std::uint32_t kMantissaMask = (1u << M) - 1u;
-  constexpr std::uint32_t kExponentMax = (1u << E) - 1u;
+  constexpr std::int32_t kMantissaMask = (1 << M) - 1;
+  constexpr std::int32_t kMagnitudeMask = (1 << (E + M)) - 1;
+  constexpr std::int32_t kExponentMax = (1 << E) - 1;
   constexpr int kBias = (1 << (E - 1)) - 1;
-  const std::uint32_t sign = ((bits >> (E + M)) & 1u) << 31;
-  const std::uint32_t exponent = (bits >> M) & kExponentMax;
-  const std::uint32_t mantissa = bits & kMantissaMask;
-  if (Ieee ? exponent == kExponentMax : (exponent == kExponentMax && mantissa == kMantissaMask)) {
-    const bool is_nan = !Ieee || mantissa != 0;
-    return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << (23 - M)) | (is_nan ? 0x00400000u : 0u));
-  }
-  if (exponent == 0) {
-    // mantissa * 2^(1 - bias - M): exact, since the scale is a normal float.
-    const float scale = std::bit_cast<float>(static_cast<std::uint32_t>(127 + 1 - kBias - M) << 23);
-    const float magnitude = static_cast<float>(mantissa) * scale;
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
-  }
-  return std::bit_cast<float>(sign | ((exponent + static_cast<std::uint32_t>(127 - kBias)) << 23) |
-                              (mantissa << (23 - M)));
+  // From here on all magnitudes are infinite or NaN.
+  constexpr std::int32_t kFirstSpecial = Ieee ? kExponentMax << M : kMagnitudeMask;
+  constexpr float kSubnormalUnit =
+      std::bit_cast<float>((127 + 1 - kBias - M) << 23);  // a normal float: products are exact
+  const std::int32_t magnitude = static_cast<std::int32_t>(bits) & kMagnitudeMask;
+  const std::int32_t normal = (magnitude << (23 - M)) + ((127 - kBias) << 23);
+  const std::int32_t subnormal = std::bit_cast<std::int32_t>(static_cast<float>(magnitude) * kSubnormalUnit);
+  const std::int32_t mantissa = magnitude & kMantissaMask;
+  const std::int32_t quiet = !Ieee || mantissa != 0 ? 0x00400000 : 0;
+  const std::int32_t special = 0x7f800000 | (mantissa << (23 - M)) | quiet;
+  std::int32_t out = magnitude <= kMantissaMask ? subnormal : normal;
+  out = magnitude >= kFirstSpecial ? special : out;
+  const std::uint32_t sign = (bits >> (E + M)) << 31;
+  return std::bit_cast<float>(static_cast<std::uint32_t>(out) | sign);
 }
 
 template <int E, int M, bool Ieee>
 constexpr std::uint32_t f32_to_narrow(float value) noexcept {
-  constexpr std::uint32_t kExponentMax = (1u << E) - 1u;
   constexpr int kBias = (1 << (E - 1)) - 1;
-  constexpr std::uint32_t kInfinity = kExponentMax << M;  // IEEE only
-  constexpr std::uint32_t kNan = Ieee ? (kInfinity | (1u << (M - 1))) : ((1u << (E + M)) - 1u);
-  constexpr std::uint32_t kOverflow = Ieee ? kInfinity : kNan;
-  const std::uint32_t u = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t sign = (u >> 31) << (E + M);
-  const std::uint32_t magnitude = u & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
-    if constexpr (Ieee) return sign | kNan | ((magnitude >> (23 - M)) & ((1u << M) - 1u));
-    return sign | kNan;
-  }
-  if (magnitude == 0x7f800000u) return sign | kOverflow;
-  const int exponent = static_cast<int>(magnitude >> 23) - 127 + kBias;  // biased, narrow
-  if (exponent > static_cast<int>(kExponentMax)) return sign | kOverflow;
-  // Value as an integer mantissa shifted right by `shift`, rounded to nearest even. A carry moves into the
-  // exponent.
-  const std::uint32_t mantissa = (magnitude & 0x007fffffu) | 0x00800000u;
-  int shift = 23 - M;
-  std::uint32_t base = 0;
-  if (exponent >= 1) {
-    base = static_cast<std::uint32_t>(exponent - 1)
-           << M;  // the implicit one of `mantissa` adds the missing 1
-  } else {
-    shift += 1 - exponent;
-    if (shift > 24) return sign;  // below half of the smallest subnormal (a float subnormal ends here too)
-  }
-  const std::uint32_t truncated = mantissa >> shift;
-  const std::uint32_t rest = mantissa & ((1u << shift) - 1u);
-  const std::uint32_t half = 1u << (shift - 1);
-  const std::uint32_t rounded =
-      base + truncated + ((rest > half || (rest == half && (truncated & 1u) != 0)) ? 1u : 0u);
-  constexpr std::uint32_t kFirstTooLarge = Ieee ? kInfinity : kNan;
-  return sign | (rounded >= kFirstTooLarge ? kOverflow : rounded);
+  constexpr std::int32_t kInfinity = ((1 << E) - 1) << M;  // IEEE only
+  constexpr std::int32_t kNan = Ieee ? (kInfinity | (1 << (M - 1))) : (1 << (E + M)) - 1;
+  constexpr std::int32_t kTooLarge = Ieee ? kInfinity : kNan;  // also what takes their place
+  constexpr std::int32_t kFirstNormal = (127 - kBias + 1) << 23;
+  // One unit of this float's last place is the smallest narrow subnormal: adding it rounds to a multiple of
+  // that.
+  constexpr std::int32_t kAligner = (127 + 1 - kBias - M + 23) << 23;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+  const std::int32_t magnitude = static_cast<std::int32_t>(bits & 0x7fffffffu);
+  // To nearest: half of the last place is added, less one bit when the kept part is even; a carry moves into
+  // the exponent.
+  const std::int32_t is_odd = (magnitude >> (23 - M)) & 1;
+  const std::int32_t normal =
+      (magnitude - ((127 - kBias) << 23) + ((1 << (22 - M)) - 1) + is_odd) >> (23 - M);
+  const std::int32_t subnormal =
+      std::bit_cast<std::int32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kAligner)) -
+      kAligner;
+  const std::int32_t payload = Ieee ? (magnitude >> (23 - M)) & ((1 << M) - 1) : 0;
+  std::int32_t out = magnitude < kFirstNormal ? subnormal : normal;
+  out = out >= kTooLarge ? kTooLarge : out;
+  out = magnitude > 0x7f800000 ? kNan | payload : out;
+  return static_cast<std::uint32_t>(out) | ((bits >> 31) << (E + M));
 }
 
 }  // namespace detail
