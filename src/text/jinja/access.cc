@@ -257,7 +257,11 @@ Value Runtime::slice(const Value& object, const Value& start, const Value& stop,
     auto out = std::make_shared<RangeObject>();
     out->start = range.at(bounds.start);
     out->stop = range.at(bounds.stop);
-    out->step = bounds.length > 1 ? range.step * bounds.step : range.step;
+    // A step that leads out of any range only shows when the range is printed; a huge one is left out.
+    std::int64_t step_product = 0;
+    const bool fits = !__builtin_mul_overflow(range.step, bounds.step, &step_product) &&
+                      step_product < (std::int64_t{1} << 53) && step_product > -(std::int64_t{1} << 53);
+    out->step = fits ? step_product : range.step;
     out->length = bounds.length;
     return this->object(Type::kRange, std::move(out), sizeof(RangeObject));
   }

@@ -149,6 +149,12 @@ void Evaluator::print(const Value& value) {
   }
 }
 
+void Evaluator::print_text(const Value& value) {
+  if (!value.is_string())
+    fail(ErrorCode::kInvalidArgument, "a block must give text, not '{}'", type_name(value));
+  emit(value.text());
+}
+
 Evaluator::Flow Evaluator::capture(const Block& block, const ScopePtr& scope, MarkedString& text) {
   const Redirect redirect(out_, text);
   return execute(block, scope);
@@ -291,7 +297,7 @@ Evaluator::Flow Evaluator::execute_filter_block(const BlockStatement& node, cons
   MarkedString text;
   const ScopePtr inner = make_scope(scope);
   const Flow flow = capture(node.body, inner, text);
-  if (flow == Flow::kNormal) print(filtered(*node.filter, std::move(text), inner));
+  if (flow == Flow::kNormal) print_text(filtered(*node.filter, std::move(text), inner));
   return flow;
 }
 

@@ -87,6 +87,8 @@ class Evaluator final : public Runtime {
   /// Runs a block with its output in `text`.
   Flow capture(const Block& block, const ScopePtr& scope, MarkedString& text);
   void print(const Value& value);
+  /// What filter and call blocks give: must be text, as in jinja2.
+  void print_text(const Value& value);
   void emit(const MarkedString& text);
   Value filtered(const Expr& filter, MarkedString text, const ScopePtr& scope);
 

@@ -43,7 +43,7 @@ Value Evaluator::make_macro(const MacroBody& body, const ScopePtr& scope) {
 
 void Evaluator::execute_call_block(const CallBlockStatement& node, const ScopePtr& scope) {
   const Value caller = make_macro(node.macro, scope);
-  print(evaluate_call(static_cast<const CallExpr&>(*node.call), scope, &caller));
+  print_text(evaluate_call(static_cast<const CallExpr&>(*node.call), scope, &caller));
 }
 
 Value Evaluator::call_special(const Value& callee, Arguments& arguments) {

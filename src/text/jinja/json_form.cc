@@ -141,7 +141,7 @@ class JsonWriter {
         mapper.append("\\f", begin);
       } else if (c == '\b') {
         mapper.append("\\b", begin);
-      } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7F && c < 0x10000 && c != 0x7F)) {
+      } else if (c < 0x20 || (style_.ensure_ascii && c >= 0x7F && c < 0x10000)) {
         mapper.append(fmt::format("\\u{:04x}", code), begin);
       } else if (style_.ensure_ascii && c >= 0x10000) {
         mapper.append(

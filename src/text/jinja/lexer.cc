@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <limits>
 
 #include "base/error.h"
 #include "text/jinja/unicode.h"
@@ -297,7 +298,11 @@ class Lexer {
         const std::string text = without_underscores(end);
         double number = 0;
         const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
-        if (result.ec != std::errc()) error(pos_, fmt::format("the number {} is out of range", text));
+        if (result.ec == std::errc::result_out_of_range) {
+          const std::size_t exponent = text.find_first_of("eE");
+          const bool is_tiny = exponent != std::string::npos && text[exponent + 1] == '-';
+          number = is_tiny ? 0.0 : std::numeric_limits<double>::infinity();
+        }
         add(Token::kFloat, pos_).number = number;
         pos_ = end;
         return;

@@ -93,7 +93,9 @@ std::int64_t truncated(double d) {
 Value filter_int(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("int", arguments, {"default", "base"});
   const Value fallback = bound.has(0) ? bound.at(0) : Value::integer(0);
-  const std::int64_t base = bound.integer(1, 10);
+  const std::int64_t base = !bound.has(1)               ? 10
+                            : bound.at(1).is_integral() ? bound.at(1).as_int()
+                                                        : -1;  // -1: never parses
   require_defined(input);
   if (input.is_string()) {
     if (base == 0 || (base >= 2 && base <= 36)) {
@@ -147,19 +149,24 @@ std::int64_t round_integer(std::int64_t value, std::int64_t digits) {
 
 Value filter_round(Runtime&, const Value& input, Arguments& arguments) {
   const Bound bound("round", arguments, {"precision", "method"});
-  const std::int64_t precision = std::clamp<std::int64_t>(bound.integer(0, 0), -400, 400);
+  const bool to_integer = bound.has(0) && bound.at(0).is_none();  // round(x, None)
+  const std::int64_t precision = to_integer ? 0 : std::clamp<std::int64_t>(bound.integer(0, 0), -400, 400);
   const std::string_view method = bound.has(1) ? bound.text(1).view() : "common";
   if (method != "common" && method != "ceil" && method != "floor")
     fail(ErrorCode::kInvalidArgument, "method must be common, ceil or floor");
   if (!input.is_number()) fail_operand("round", input);
   if (method == "common") {
     if (input.is_integral()) return Value::integer(round_integer(input.as_int(), precision));
-    return Value::number(round_decimal(input.as_double(), static_cast<int>(precision)));
+    const double rounded = round_decimal(input.as_double(), static_cast<int>(precision));
+    return to_integer ? Value::integer(truncated(rounded)) : Value::number(rounded);
   }
+  if (to_integer) fail_operand("round", bound.at(0));
+  if (input.is_integral() && precision >= 0) return Value::number(input.as_double());
   const double scale = std::pow(10.0, static_cast<double>(precision));
   const double scaled = input.as_double() * scale;
   if (!std::isfinite(scaled)) fail(ErrorCode::kInvalidArgument, "round: the number is too big");
-  return Value::number((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale);
+  const double rounded = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
+  return Value::number((rounded == 0 ? 0.0 : rounded) / scale);
 }
 
 Value filter_sum(Runtime& runtime, const Value& input, Arguments& arguments) {

@@ -16,7 +16,7 @@ namespace {
 struct Spec {
   std::string fill = " ";
   char align = '\0';  // < > = ^
-  char sign = '-';
+  char sign = '\0';   // + - or space
   bool alternate = false;
   bool zero = false;
   std::int64_t width = 0;
@@ -43,12 +43,14 @@ std::int64_t read_digits(std::string_view spec, std::size_t& pos) {
 Spec parse_spec(std::string_view text) {
   Spec spec;
   std::size_t pos = 0;
+  bool has_fill = false;
   if (!text.empty()) {
     std::size_t second = 0;
     next_code_point(text, second);
     if (second < text.size() && is_align(text[second])) {
       spec.fill = std::string(text.substr(0, second));
       spec.align = text[second];
+      has_fill = true;
       pos = second + 1;
     } else if (is_align(text[0])) {
       spec.align = text[0];
@@ -61,7 +63,7 @@ Spec parse_spec(std::string_view text) {
   if (peek() == '0') {
     spec.zero = true;
     ++pos;
-    if (spec.align == '\0') spec.fill = "0";
+    if (!has_fill) spec.fill = "0";
   }
   spec.width = read_digits(text, pos);
   if (peek() == ',' || peek() == '_') spec.grouping = text[pos++];
@@ -72,16 +74,16 @@ Spec parse_spec(std::string_view text) {
     if (pos == begin) fail(ErrorCode::kInvalidArgument, "Format specifier missing precision");
   }
   if (pos < text.size()) spec.type = text[pos++];
+  if (spec.type == 'n' && spec.grouping != '\0')
+    fail(ErrorCode::kInvalidArgument, "Cannot specify '{}' with 'n'.", spec.grouping);
   if (pos != text.size()) fail_spec(text);
   return spec;
 }
 
 /// Inserts the separator every `every` digits before the first non-digit.
 std::string group(const std::string& digits, char separator, std::size_t every) {
-  std::size_t whole = 0;
-  while (whole < digits.size() && digits[whole] != '.' && digits[whole] != 'e' && digits[whole] != 'E' &&
-         digits[whole] != '%')
-    ++whole;
+  const bool is_hex = every == 4;  // digits of base 2, 8 and 16 go in fours
+  const std::size_t whole = is_hex ? digits.size() : std::min(digits.find_first_of(".eE%"), digits.size());
   std::string out;
   for (std::size_t i = 0; i < whole; ++i) {
     if (i != 0 && (whole - i) % every == 0) out.push_back(separator);
@@ -94,7 +96,7 @@ MarkedString padded(Runtime& runtime, const MarkedString& text, const Spec& spec
   const auto length = static_cast<std::int64_t>(count_code_points(text.view()));
   const std::int64_t missing = std::max<std::int64_t>(0, spec.width - length);
   const char align = spec.align == '\0' ? default_align : spec.align;
-  const std::int64_t left = align == '>' ? missing : align == '^' ? missing / 2 : 0;
+  const std::int64_t left = align == '>' || align == '=' ? missing : align == '^' ? missing / 2 : 0;
   MarkedString out(repeated(runtime, spec.fill, left));
   out.append(text);
   out.append(repeated(runtime, spec.fill, missing - left));
@@ -131,11 +133,14 @@ MarkedString format_integer(Runtime& runtime, std::int64_t value, const Spec& sp
     fail(ErrorCode::kInvalidArgument, "Precision not allowed in integer format specifier");
   const char type = spec.type == '\0' || spec.type == 'n' ? 'd' : spec.type;
   if (type == 'c') {
+    if (spec.sign != '\0' || spec.alternate || spec.grouping != '\0')
+      fail(ErrorCode::kInvalidArgument,
+           "Sign, '#' and grouping not allowed with integer format specifier 'c'");
     if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
       fail(ErrorCode::kInvalidArgument, "%c arg not in range(0x110000)");
     std::string text;
     append_utf8(text, static_cast<char32_t>(value));
-    return padded(runtime, MarkedString(text), spec, '<');
+    return padded(runtime, MarkedString(text), spec, '>');
   }
   const unsigned base = type == 'b' ? 2 : type == 'o' ? 8 : type == 'd' ? 10 : 16;
   if (spec.grouping == ',' && base != 10)
@@ -159,12 +164,23 @@ MarkedString format_float(Runtime& runtime, double value, const Spec& spec) {
     if (spec.type == '%') digits += '%';
   } else if (spec.type == '\0' && spec.precision < 0) {
     digits = float_text(std::fabs(value));
+    if (spec.alternate && digits.find('.') == std::string::npos)
+      digits.insert(std::min(digits.find('e'), digits.size()), ".");
   } else if (spec.type == '\0') {
     // Like g, but with a digit behind the point and exponents only from 10^precision on.
     digits = float_digits(value, 'g', std::max(spec.precision, 1), spec.alternate);
     if (digits.find_first_of(".e") == std::string::npos) {
-      if (static_cast<int>(digits.size()) >= std::max(spec.precision, 1) && digits != "0") {
+      if (static_cast<int>(digits.size()) >= std::max(spec.precision, 1)) {
         digits = float_digits(value, 'e', std::max(spec.precision, 1) - 1, spec.alternate);
+        if (!spec.alternate) {
+          const std::size_t mark = digits.find('e');
+          std::size_t end = mark;
+          if (digits.find('.') < mark)
+            while (digits[end - 1] == '0' || digits[end - 1] == '.') {
+              if (digits[--end] == '.') break;
+            }
+          digits.erase(end, mark - end);
+        }
       } else {
         digits += ".0";
       }
@@ -179,7 +195,7 @@ MarkedString format_float(Runtime& runtime, double value, const Spec& spec) {
 }
 
 MarkedString format_text(Runtime& runtime, const MarkedString& text, const Spec& spec) {
-  if (spec.sign != '-') fail(ErrorCode::kInvalidArgument, "Sign not allowed in string format specifier");
+  if (spec.sign != '\0') fail(ErrorCode::kInvalidArgument, "Sign not allowed in string format specifier");
   if (spec.alternate)
     fail(ErrorCode::kInvalidArgument, "Alternate form (#) not allowed in string format specifier");
   if (spec.align == '=')

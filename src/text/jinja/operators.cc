@@ -40,8 +40,9 @@ double float_mod(double a, double b) {
 
 double float_floor_div(double a, double b) {
   if (b == 0) fail_zero();
-  const double mod = float_mod(a, b);
+  const double mod = std::fmod(a, b);
   double div = (a - mod) / b;
+  if (mod != 0 && (b < 0) != (mod < 0)) div -= 1.0;
   if (div == 0) return std::copysign(0.0, a / b);
   const double floored = std::floor(div);
   return div - floored > 0.5 ? floored + 1.0 : floored;

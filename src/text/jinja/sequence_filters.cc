@@ -34,6 +34,36 @@ std::vector<Value> values_of(std::vector<std::pair<Value, Value>>&& keyed) {
   return out;
 }
 
+using Body = std::vector<Value> (*)(Runtime& runtime, const Value& input, Arguments& arguments);
+
+/// A filter that is a generator in jinja2: nothing happens, nothing fails, before the first item is asked
+/// for.
+struct DeferredFilter final : IteratorObject {
+  Body body = nullptr;
+  Value input;
+  Arguments arguments;
+  std::shared_ptr<IteratorObject> source;
+
+  bool next(Runtime& runtime, Value& item) override {
+    const DepthGuard guard(runtime.budget());
+    if (!source) source = iterate_values(body(runtime, input, arguments));
+    return source->next(runtime, item);
+  }
+};
+
+Value deferred(Runtime& runtime, Body body, const Value& input, Arguments& arguments) {
+  auto filter = std::make_shared<DeferredFilter>();
+  filter->body = body;
+  filter->nesting = input.nesting() + 2;
+  for (const Value& value : arguments.positional)
+    filter->nesting = std::max(filter->nesting, value.nesting() + 2);
+  for (const auto& [name, value] : arguments.named)
+    filter->nesting = std::max(filter->nesting, value.nesting() + 2);
+  filter->input = input;
+  filter->arguments = std::move(arguments);
+  return runtime.iterator(std::move(filter));
+}
+
 Value filter_length(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("length", arguments, {});
   const auto n = runtime.length(input);
@@ -72,14 +102,14 @@ Value filter_reverse(Runtime& runtime, const Value& input, Arguments& arguments)
   return runtime.iterator(iterate_values(std::move(items)));
 }
 
-Value filter_items(Runtime& runtime, const Value& input, Arguments& arguments) {
+std::vector<Value> items_values(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("items", arguments, {});
   std::vector<Value> items;
   if (!input.is_undefined()) {
     if (!input.is_dict()) fail(ErrorCode::kInvalidArgument, "Can only get item pairs from a mapping.");
     for (const auto& [key, value] : input.dict().entries()) items.push_back(runtime.tuple({key, value}));
   }
-  return runtime.iterator(iterate_values(std::move(items)));
+  return items;
 }
 
 Value filter_sort(Runtime& runtime, const Value& input, Arguments& arguments) {
@@ -93,7 +123,7 @@ Value filter_sort(Runtime& runtime, const Value& input, Arguments& arguments) {
       key.push_back(fold_case(runtime, follow_path(runtime, item, path), case_sensitive));
     keyed.emplace_back(runtime.list(std::move(key)), item);
   }
-  runtime.sort(keyed, bound.truth(runtime, 0, false));
+  runtime.sort(keyed, bound.integer(0, 0) != 0);
   return runtime.list(values_of(std::move(keyed)));
 }
 
@@ -108,7 +138,7 @@ Value filter_dictsort(Runtime& runtime, const Value& input, Arguments& arguments
   for (const auto& [key, value] : input.dict().entries())
     keyed.emplace_back(fold_case(runtime, by == "key" ? key : value, case_sensitive),
                        runtime.tuple({key, value}));
-  runtime.sort(keyed, bound.truth(runtime, 2, false));
+  runtime.sort(keyed, bound.integer(2, 0) != 0);
   return runtime.list(values_of(std::move(keyed)));
 }
 
@@ -138,7 +168,7 @@ Value filter_max(Runtime& runtime, const Value& input, Arguments& arguments) {
   return extreme(runtime, input, arguments, true);
 }
 
-Value filter_unique(Runtime& runtime, const Value& input, Arguments& arguments) {
+std::vector<Value> unique_values(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
   const bool case_sensitive = bound.truth(runtime, 0, false);
   std::vector<Value> path;
@@ -151,7 +181,7 @@ Value filter_unique(Runtime& runtime, const Value& input, Arguments& arguments) 
     runtime.dict_set(seen, key, Value::none());
     items.push_back(item);
   }
-  return runtime.iterator(iterate_values(std::move(items)));
+  return items;
 }
 
 Value filter_groupby(Runtime& runtime, const Value& input, Arguments& arguments) {
@@ -182,7 +212,7 @@ void check_count(Runtime& runtime, std::int64_t count) {
     fail(ErrorCode::kInvalidArgument, "more than {} items asked for", runtime.budget().limits().max_range);
 }
 
-Value filter_batch(Runtime& runtime, const Value& input, Arguments& arguments) {
+std::vector<Value> batch_values(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("batch", arguments, {"linecount", "fill_with"}, 1);
   const std::int64_t size = bound.integer(0, 1);
   std::vector<Value> batches;
@@ -199,10 +229,10 @@ Value filter_batch(Runtime& runtime, const Value& input, Arguments& arguments) {
     }
     batches.push_back(runtime.list(std::move(batch)));
   }
-  return runtime.iterator(iterate_values(std::move(batches)));
+  return batches;
 }
 
-Value filter_slice(Runtime& runtime, const Value& input, Arguments& arguments) {
+std::vector<Value> slice_values(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("slice", arguments, {"slices", "fill_with"}, 1);
   const std::int64_t n = bound.integer(0, 1);
   if (n == 0) fail(ErrorCode::kInvalidArgument, "division by zero");
@@ -219,7 +249,25 @@ Value filter_slice(Runtime& runtime, const Value& input, Arguments& arguments) {
     slices.push_back(runtime.list(std::move(part)));
     begin = end;
   }
-  return runtime.iterator(iterate_values(std::move(slices)));
+  return slices;
+}
+
+// Arguments are bound when the filter is called, as for any Python function.
+Value filter_items(Runtime& runtime, const Value& input, Arguments& arguments) {
+  const Bound bound("items", arguments, {});
+  return deferred(runtime, items_values, input, arguments);
+}
+Value filter_unique(Runtime& runtime, const Value& input, Arguments& arguments) {
+  const Bound bound("unique", arguments, {"case_sensitive", "attribute"});
+  return deferred(runtime, unique_values, input, arguments);
+}
+Value filter_batch(Runtime& runtime, const Value& input, Arguments& arguments) {
+  const Bound bound("batch", arguments, {"linecount", "fill_with"}, 1);
+  return deferred(runtime, batch_values, input, arguments);
+}
+Value filter_slice(Runtime& runtime, const Value& input, Arguments& arguments) {
+  const Bound bound("slice", arguments, {"slices", "fill_with"}, 1);
+  return deferred(runtime, slice_values, input, arguments);
 }
 
 struct Entry {

@@ -112,7 +112,7 @@ Value split(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value splitlines(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("splitlines", arguments, {"keepends"});
-  return pieces(runtime, self, split_lines(runtime, self.view(), bound.truth(runtime, 0, false)));
+  return pieces(runtime, self, split_lines(runtime, self.view(), bound.integer(0, 0) != 0));
 }
 
 template <bool kRight>

@@ -104,12 +104,14 @@ bool test_upper(Runtime& runtime, const Value& input, Arguments& arguments) {
   return has_case(runtime, input, true);
 }
 
-bool test_filter(Runtime&, const Value& input, Arguments& arguments) {
+bool test_filter(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("filter", arguments, {});
+  runtime.check_hashable(input);
   return input.is_string() && find_filter(input.view()) != nullptr;
 }
-bool test_test(Runtime&, const Value& input, Arguments& arguments) {
+bool test_test(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("test", arguments, {});
+  runtime.check_hashable(input);
   return input.is_string() && find_test(input.view()) != nullptr;
 }
 

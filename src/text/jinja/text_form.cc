@@ -96,6 +96,16 @@ class Writer {
         dict(value.as<NamespaceObject>().attributes);
         append(">");
         break;
+      case Type::kMacro: {
+        const auto name = runtime_.find_attribute(value, "name");
+        append(name && name->is_string() ? fmt::format("<Macro '{}'>", name->view()) : "<Macro anonymous>");
+        break;
+      }
+      case Type::kLoop: {
+        const auto index = runtime_.find_attribute(value, "index");
+        append(fmt::format("<LoopContext {}/{}>", index ? index->as_int() : 0, *runtime_.length(value)));
+        break;
+      }
       default:
         append(fmt::format("<{}>", type_name(value)));
     }

@@ -135,6 +135,7 @@ MarkedString title_case(Runtime& runtime, const MarkedString& text) {
 
 MarkedString title_case_words(Runtime& runtime, const MarkedString& text) {
   bool at_word_start = true;
+  std::size_t rest = 0;  // of the word, behind its first letter; jinja2 lowers it on its own
   const auto is_separator = [](char32_t c) {
     return c == '-' || is_space(c) || c == '(' || c == '{' || c == '[' || c == '<';
   };
@@ -145,8 +146,10 @@ MarkedString title_case_words(Runtime& runtime, const MarkedString& text) {
     } else if (at_word_start) {
       append_upper(out, c);
       at_word_start = false;
+      rest = at;
+      next_code_point(text.view(), rest);
     } else {
-      append_lower_at(out, c, text.view(), at);
+      append_lower_at(out, c, text.view().substr(rest), at - rest);
     }
   });
 }
