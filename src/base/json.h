@@ -20,7 +20,8 @@ using Json = nlohmann::json;
 /// overflows. Throws Error(kInvalidFile) with line and column.
 Json parse_json(std::string_view text, std::string_view source);
 
-/// The same, but an object that has a key twice is an error too: for formats where the second one could hide the first.
+/// The same, but an object that has a key twice is an error too: for formats where the second one could hide
+/// the first.
 Json parse_json_unique_keys(std::string_view text, std::string_view source);
 
 /// A borrowed value and the path that led to it. The document must outlive it.

@@ -69,11 +69,11 @@ TEST(Arena, RewindAcrossChunks) {
   Arena arena(64);
   const Arena::Mark start = arena.mark();
   std::vector<std::byte*> first;
-  for (const std::size_t size : {64, 128, 64, 1024, 64}) first.push_back(arena.make_bytes(size));
+  for (const std::size_t size : {64u, 128u, 64u, 1024u, 64u}) first.push_back(arena.make_bytes(size));
   const std::int64_t n = arena.n_chunk_allocations();
   arena.rewind(start);
   EXPECT_EQ(arena.bytes_in_use(), 0u);
-  for (const std::size_t size : {1024, 64}) {
+  for (const std::size_t size : {1024u, 64u}) {
     std::byte* data = arena.make_bytes(size);
     std::memset(data, 1, size);
   }

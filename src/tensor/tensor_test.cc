@@ -154,7 +154,7 @@ TEST(Tensor, CopyAndZeroRespectStrides) {
 }
 
 TEST(Buffer, IsAlignedMovesAndKeepsOwnersAlive) {
-  for (const std::size_t size : {1, 63, 64, 65, 1000}) {
+  for (const std::size_t size : {1u, 63u, 64u, 65u, 1000u}) {
     const Buffer buffer = Buffer::allocate(size);
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
     EXPECT_EQ(buffer.size_bytes(), size);
