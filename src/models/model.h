@@ -154,8 +154,8 @@ class Model {
 /// What a factory gets: the configuration files of the directory and its weights.
 struct ModelSource {
   JsonView config;  // config.json
-  std::optional<JsonView>
-      preprocessor;  // preprocessor_config.json, or image_processor of processor_config.json
+  /// preprocessor_config.json, or image_processor of processor_config.json
+  std::optional<JsonView> preprocessor = std::nullopt;
   std::optional<JsonView> video_preprocessor = std::nullopt;
   std::optional<JsonView> processor = std::nullopt;  // processor_config.json
   bool tie_word_embeddings = false;                  // tie the output layer though nothing declares it
