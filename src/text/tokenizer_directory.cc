@@ -14,6 +14,7 @@
 #include "text/tiktoken_file.h"
 #include "text/tokenizer_config.h"
 #include "text/tokenizer_impl.h"
+#include "text/tokenizer_tables.h"
 
 namespace triptych {
 namespace {
@@ -111,16 +112,16 @@ std::string choose_file(const fs::path& directory) {
        directory.string());
 }
 
-Json merge_lines(std::string_view text) {
-  Json merges = Json::array();
+// Lines without their ends.
+template <typename Visit>
+void for_each_line(std::string_view text, Visit&& visit) {
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
     if (line.ends_with('\r')) line.remove_suffix(1);
-    if (!line.empty() && !line.starts_with("#version")) merges.push_back(line);
+    visit(line);
   }
-  return merges;
 }
 
 // vocab.json + merges.txt say nothing of how text is cut: the tokenizer's class does.
@@ -146,11 +147,17 @@ std::unique_ptr<TokenizerImpl> load_byte_level_bpe(const fs::path& directory, To
          directory.string(), config.tokenizer_class);
   }
   const std::string source = (directory / "vocab.json").string();
-  document["model"] = {{"type", "BPE"},
-                       {"vocab", read_json(directory, "vocab.json")},
-                       {"merges", merge_lines(read_file(directory, "merges.txt"))}};
+  document["model"] = {{"type", "BPE"}};
   document["decoder"] = {{"type", "ByteLevel"}};
-  auto impl = parse_tokenizer_document(document, source);
+  ModelTables tables;
+  parse_vocab_json(read_file(directory, "vocab.json"), source, tables);
+  tables.has_merges = true;
+  const std::string merges_path = (directory / "merges.txt").string();
+  for_each_line(read_file(directory, "merges.txt"), [&](std::string_view line) {
+    if (!line.empty() && !line.starts_with("#version"))
+      tables.merges.push_back(split_merge(line, merges_path));
+  });
+  auto impl = parse_tokenizer_document(document, tables, source);
   if (kind == "RobertaTokenizer" || kind == "BartTokenizer") {
     for (const char* name : {"<s>", "</s>"}) {
       const std::int32_t id = impl->find(name);
@@ -166,16 +173,13 @@ std::unique_ptr<TokenizerImpl> load_byte_level_bpe(const fs::path& directory, To
 std::unique_ptr<TokenizerImpl> load_word_piece(const fs::path& directory, TokenizerConfig& config) {
   const std::string source = (directory / "vocab.txt").string();
   const std::string text = read_file(directory, "vocab.txt");
-  Json vocab = Json::object();
-  std::int32_t id = 0;
-  for (std::string_view rest = text; !rest.empty(); ++id) {
-    const std::size_t end = rest.find('\n');
-    std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
-      line.remove_suffix(1);
-    vocab[std::string(line)] = id;
-  }
+  ModelTables tables;
+  tables.has_vocab = true;
+  for_each_line(text, [&](std::string_view line) {
+    while (!line.empty() && (line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+    tables.vocab.push_back({std::string(line), static_cast<std::int32_t>(tables.vocab.size())});
+  });
+  const Vocab vocab(tables.vocab, source);
   const auto name = [](const std::optional<AddedToken>& token, const char* fallback) {
     return token ? token->content : std::string(fallback);
   };
@@ -184,9 +188,9 @@ std::unique_ptr<TokenizerImpl> load_word_piece(const fs::path& directory, Tokeni
   const std::string sep = name(config.sep, "[SEP]");
   Json added = Json::array();
   for (const std::string& token : {name(config.pad, "[PAD]"), unk, cls, sep, name(config.mask, "[MASK]")})
-    if (vocab.contains(token))
-      added.push_back({{"content", token}, {"id", vocab[token]}, {"special", true}, {"normalized", false}});
-  if (!vocab.contains(cls) || !vocab.contains(sep))
+    if (const std::int32_t id = vocab.find(token); id >= 0)
+      added.push_back({{"content", token}, {"id", id}, {"special", true}, {"normalized", false}});
+  if (vocab.find(cls) < 0 || vocab.find(sep) < 0)
     fail(ErrorCode::kInvalidFile, "{}: no token {} or {}", source, cls, sep);
   Json document;
   document["added_tokens"] = added;
@@ -196,10 +200,10 @@ std::unique_ptr<TokenizerImpl> load_word_piece(const fs::path& directory, Tokeni
                             {"strip_accents", config.strip_accents.value_or(config.do_lower_case)}};
   document["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
   document["post_processor"] = {
-      {"type", "BertProcessing"}, {"cls", {cls, vocab[cls]}}, {"sep", {sep, vocab[sep]}}};
+      {"type", "BertProcessing"}, {"cls", {cls, vocab.find(cls)}}, {"sep", {sep, vocab.find(sep)}}};
   document["decoder"] = {{"type", "WordPiece"}};
-  document["model"] = {{"type", "WordPiece"}, {"unk_token", unk}, {"vocab", std::move(vocab)}};
-  return parse_tokenizer_document(document, source);
+  document["model"] = {{"type", "WordPiece"}, {"unk_token", unk}};
+  return parse_tokenizer_document(document, tables, source);
 }
 
 }  // namespace

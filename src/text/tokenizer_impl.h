@@ -16,6 +16,8 @@
 
 namespace triptych {
 
+struct ModelTables;
+
 class TokenizerImpl {
  public:
   std::string source;                           // file name, for errors
@@ -46,7 +48,8 @@ class TokenizerImpl {
 
 /// The parts of a tokenizer.json. Throws as Tokenizer::from_json.
 std::unique_ptr<TokenizerImpl> parse_tokenizer_json(std::string_view text, std::string_view source_name);
-/// The same from a document; loaders of other forms write one.
-std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, std::string_view source_name);
+/// The same from a document and the model's tables; loaders of other forms write them.
+std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, const ModelTables& tables,
+                                                        std::string_view source_name);
 
 }  // namespace triptych

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "text/bpe.h"
 #include "text/tokenizer_impl.h"
+#include "text/tokenizer_tables.h"
 #include "text/unigram.h"
 #include "text/utf8.h"
 #include "text/word_models.h"
@@ -15,74 +16,43 @@ namespace triptych {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = std::size_t{512} << 20;
-constexpr std::size_t kMaxTokens = 1 << 24;
-
-std::int32_t as_id(const Json& value, const JsonView& parent, std::string_view token) {
-  // The table is large: a path is built only for an error.
-  const std::int64_t id = value.is_number_integer() ? value.get<std::int64_t>() : -1;
-  if (id < 0 || id > std::numeric_limits<std::int32_t>::max())
-    JsonView(value, fmt::format("{}[\"{}\"]", parent.path(), token)).fail_expected("an id >= 0");
-  return static_cast<std::int32_t>(id);
-}
-
-// {"token": id, ...}
-Vocab parse_vocab(const JsonView& view) {
-  if (!view.is_object()) view.fail_expected("an object of tokens and ids");
-  std::vector<Vocab::Entry> entries;
-  entries.reserve(view.raw().size());
-  for (const auto& [token, id] : view.raw().items()) entries.push_back({token, as_id(id, view, token)});
-  return Vocab(entries, view.path());
-}
-
 std::string optional_string(const JsonView& view, std::string_view key) {
   const auto member = view.find(key);
   return member ? member->as_string() : std::string();
 }
 
-// "a b" or ["a", "b"]
-std::pair<std::string_view, std::string_view> merge_parts(const Json& merge, const JsonView& merges,
-                                                          std::size_t index) {
-  const auto bad = [&](std::string_view what) {
-    JsonView(merge, fmt::format("{}[{}]", merges.path(), index)).fail_expected(what);
-  };
-  if (merge.is_string()) {
-    const std::string_view text = merge.get_ref<const std::string&>();
-    const std::size_t space = text.find(' ');
-    if (space == std::string_view::npos || text.find(' ', space + 1) != std::string_view::npos)
-      bad("two tokens with one space between");
-    return {text.substr(0, space), text.substr(space + 1)};
+Vocab make_vocab(const JsonView& model, const ModelTables& tables) {
+  if (!tables.has_vocab) {
+    if (!model.has("vocab")) fail(ErrorCode::kInvalidFile, "{}: \"vocab\" is missing", model.path());
+    model.at("vocab").fail_expected("tokens and ids");
   }
-  if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() || !merge[1].is_string())
-    bad("\"a b\" or [\"a\", \"b\"]");
-  return {merge[0].get_ref<const std::string&>(), merge[1].get_ref<const std::string&>()};
+  return Vocab(tables.vocab, fmt::format("{}.vocab", model.path()));
 }
 
-std::vector<BpeMerge> parse_merges(const JsonView& view, const Vocab& vocab, std::string_view prefix) {
-  if (!view.is_array()) view.fail_expected("an array of merges");
-  const Json& merges = view.raw();
-  if (merges.empty()) fail(ErrorCode::kInvalidFile, "{}: the merges table of a BPE is empty", view.path());
+std::vector<BpeMerge> make_merges(const JsonView& model, const ModelTables& tables, const Vocab& vocab,
+                                  std::string_view prefix) {
+  const std::string path = fmt::format("{}.merges", model.path());
+  if (tables.merges.empty()) fail(ErrorCode::kInvalidFile, "{}: the merges table of a BPE is empty", path);
   std::vector<BpeMerge> out;
-  out.reserve(merges.size());
+  out.reserve(tables.merges.size());
   std::string product;
-  for (std::size_t i = 0; i < merges.size(); ++i) {
-    // Files of older versions start with a line "#version: ...".
-    if (merges[i].is_string() && merges[i].get_ref<const std::string&>().starts_with("#version")) continue;
-    const auto [left, right] = merge_parts(merges[i], view, i);
-    product.assign(left);
+  for (const auto& [left, right] : tables.merges) {
+    const std::size_t i = out.size();
     if (!right.starts_with(prefix))
-      fail(ErrorCode::kInvalidFile, "{}[{}]: \"{}\" lacks the prefix \"{}\"", view.path(), i, right, prefix);
-    product.append(right.substr(prefix.size()));
+      fail(ErrorCode::kInvalidFile, "{}[{}]: \"{}\" lacks the prefix \"{}\"", path, i, right, prefix);
+    product = left;
+    product.append(right, prefix.size());
     const BpeMerge merge{vocab.find(left), vocab.find(right), vocab.find(product),
                          static_cast<std::uint32_t>(i)};
     if (merge.left < 0 || merge.right < 0 || merge.product < 0)
       fail(ErrorCode::kInvalidFile, "{}[{}]: \"{}\" + \"{}\" = \"{}\": not all three are in the vocabulary",
-           view.path(), i, left, right, product);
+           path, i, left, right, product);
     out.push_back(merge);
   }
   return out;
 }
 
-std::unique_ptr<TokenModel> parse_bpe(const JsonView& view, bool long_pieces) {
+std::unique_ptr<TokenModel> parse_bpe(const JsonView& view, const ModelTables& tables, bool long_pieces) {
   if (const auto dropout = view.find("dropout"); dropout && dropout->as_double() != 0.0)
     fail(ErrorCode::kUnsupported, "{}: dropout {} is not supported: ids would be random", view.path(),
          dropout->as_double());
@@ -94,57 +64,48 @@ std::unique_ptr<TokenModel> parse_bpe(const JsonView& view, bool long_pieces) {
   options.byte_fallback = view.get_bool("byte_fallback", false);
   options.ignore_merges = view.get_bool("ignore_merges", false);
   options.long_pieces = long_pieces;
-  Vocab vocab = parse_vocab(view.at("vocab"));
-  auto merges = parse_merges(view.at("merges"), vocab, options.continuing_subword_prefix);
+  Vocab vocab = make_vocab(view, tables);
+  auto merges = make_merges(view, tables, vocab, options.continuing_subword_prefix);
   return make_bpe(std::move(vocab), std::move(merges), std::move(options), view.path());
 }
 
-std::unique_ptr<TokenModel> parse_unigram(const JsonView& view) {
-  const JsonView table = view.at("vocab");
-  if (!table.is_array()) table.fail_expected("an array of [token, score]");
-  if (table.raw().size() > kMaxTokens) table.fail_expected(fmt::format("at most {} tokens", kMaxTokens));
-  std::vector<Vocab::Entry> entries;
-  std::vector<double> scores;
-  entries.reserve(table.raw().size());
-  for (const Json& item : table.raw()) {
-    if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number())
-      JsonView(item, fmt::format("{}[{}]", table.path(), entries.size())).fail_expected("[token, score]");
-    entries.push_back({item[0].get<std::string>(), static_cast<std::int32_t>(entries.size())});
-    scores.push_back(item[1].get<double>());
-  }
+std::unique_ptr<TokenModel> parse_unigram(const JsonView& view, const ModelTables& tables) {
+  Vocab vocab = make_vocab(view, tables);
+  if (tables.scores.size() != tables.vocab.size())
+    fail(ErrorCode::kInvalidFile, "{}.vocab: expected an array of [token, score]", view.path());
   UnigramOptions options;
   options.byte_fallback = view.get_bool("byte_fallback", false);
   options.unk_id =
       static_cast<std::int32_t>(view.get_int("unk_id", -1, 0, std::numeric_limits<std::int32_t>::max()));
-  return make_unigram(Vocab(entries, table.path()), std::move(scores), options, view.path());
+  return make_unigram(std::move(vocab), tables.scores, options, view.path());
 }
 
-std::unique_ptr<TokenModel> parse_word_piece(const JsonView& view) {
+std::unique_ptr<TokenModel> parse_word_piece(const JsonView& view, const ModelTables& tables) {
   WordPieceOptions options;
   options.unk_token = view.get_string("unk_token", options.unk_token);
   options.continuing_subword_prefix =
       view.get_string("continuing_subword_prefix", options.continuing_subword_prefix);
   options.max_input_chars_per_word =
       static_cast<std::size_t>(view.get_int("max_input_chars_per_word", 100, 0));
-  return make_word_piece(parse_vocab(view.at("vocab")), std::move(options));
+  return make_word_piece(make_vocab(view, tables), std::move(options));
 }
 
 // Files from before the type was written are told apart by their members.
-std::string model_type(const JsonView& view) {
+std::string model_type(const JsonView& view, const ModelTables& tables) {
   if (view.has("type")) return view.at("type").as_string();
-  if (view.has("merges")) return "BPE";
+  if (tables.has_merges) return "BPE";
   if (view.has("max_input_chars_per_word")) return "WordPiece";
   if (view.has("unk_id")) return "Unigram";
   return "WordLevel";
 }
 
-std::unique_ptr<TokenModel> parse_model(const JsonView& view, bool long_pieces) {
-  const std::string type = model_type(view);
-  if (type == "BPE") return parse_bpe(view, long_pieces);
-  if (type == "Unigram") return parse_unigram(view);
-  if (type == "WordPiece") return parse_word_piece(view);
+std::unique_ptr<TokenModel> parse_model(const JsonView& view, const ModelTables& tables, bool long_pieces) {
+  const std::string type = model_type(view, tables);
+  if (type == "BPE") return parse_bpe(view, tables, long_pieces);
+  if (type == "Unigram") return parse_unigram(view, tables);
+  if (type == "WordPiece") return parse_word_piece(view, tables);
   if (type == "WordLevel")
-    return make_word_level(parse_vocab(view.at("vocab")), view.get_string("unk_token", "<unk>"));
+    return make_word_level(make_vocab(view, tables), view.get_string("unk_token", "<unk>"));
   fail(ErrorCode::kUnsupported, "{}: model type \"{}\" is not supported", view.path(), type);
 }
 
@@ -176,10 +137,13 @@ std::unique_ptr<TokenizerImpl> parse_tokenizer_json(std::string_view text, std::
   if (text.size() > kMaxFileBytes)
     fail(ErrorCode::kInvalidFile, "{}: {} bytes, at most {} are read", source_name, text.size(),
          kMaxFileBytes);
-  return parse_tokenizer_document(parse_json(text, source_name), source_name);
+  ModelTables tables;
+  const Json document = parse_with_tables(text, source_name, tables);
+  return parse_tokenizer_document(document, tables, source_name);
 }
 
-std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, std::string_view source_name) {
+std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, const ModelTables& tables,
+                                                        std::string_view source_name) {
   const JsonView root(document, std::string(source_name));
   if (const std::string version = root.get_string("version", "1.0"); version != "1.0")
     fail(ErrorCode::kUnsupported, "{}: version \"{}\" is not supported, expected \"1.0\"", source_name,
@@ -189,7 +153,7 @@ std::unique_ptr<TokenizerImpl> parse_tokenizer_document(const Json& document, st
   impl->normalizer = parse_normalizer(member_or_null(root, "normalizer"));
   impl->pre_tokenizer = parse_pre_tokenizer(member_or_null(root, "pre_tokenizer"));
   const bool long_pieces = impl->pre_tokenizer == nullptr || impl->pre_tokenizer->long_pieces();
-  impl->model = parse_model(root.at("model"), long_pieces);
+  impl->model = parse_model(root.at("model"), tables, long_pieces);
   impl->post_processor = parse_post_processor(member_or_null(root, "post_processor"));
   impl->decoder = parse_decoder(member_or_null(root, "decoder"));
   std::vector<AddedToken> added;
