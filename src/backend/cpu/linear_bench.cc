@@ -4,32 +4,17 @@
 //   of_read: bytes of the weight per second / read bandwidth of a linear stream
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
-#include <time.h>
 
-#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/bench_util.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/probe.h"
-#include "base/rng.h"
 
 namespace triptych::cpu {
 namespace {
-
-// As MachineProbe: processor time of the one thread, else wall time.
-double now_s(int n_threads) {
-  timespec t{};
-  clock_gettime(n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // A matrix [N, K] of small numbers, repeated so that copies together exceed the caches; in pages of 4 KB, as
 // a mapped file is.

@@ -46,18 +46,21 @@ struct PanelState {
   Vf sum[2];
 };
 
-TRIPTYCH_INLINE void widen_row(ElementType type, const char* from, int n, float* to) {
-  for (int i = 0; i < n; i += kLanes) {
-    const int count = n - i < kLanes ? n - i : kLanes;
-    Vf v;
-    if (type == ElementType::kF32) {
-      v = vload_as_n<ElementType::kF32>(from, i, count);
-    } else if (type == ElementType::kF16) {
-      v = vload_as_n<ElementType::kF16>(from, i, count);
-    } else {
-      v = vload_as_n<ElementType::kBF16>(from, i, count);
-    }
-    vstore_n(to + i, v, count);
+template <ElementType T>
+TRIPTYCH_INLINE void widen_row_of(const char* from, int n, float* to) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore(to + i, vload_as<T>(from, i));
+  if (i < n) vstore_n(to + i, vload_as_n<T>(from, i, n - i), n - i);
+}
+
+void widen_row(ElementType type, const char* from, int n, float* to) {
+  switch (type) {
+    case ElementType::kF32:
+      return widen_row_of<ElementType::kF32>(from, n, to);
+    case ElementType::kF16:
+      return widen_row_of<ElementType::kF16>(from, n, to);
+    case ElementType::kBF16:
+      return widen_row_of<ElementType::kBF16>(from, n, to);
   }
 }
 
@@ -143,6 +146,14 @@ void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int begin,
   }
 }
 
+TRIPTYCH_INLINE void store_lanes(float* to, Vf v, int n) {
+  if (n == kLanes) {
+    vstore(to, v);
+  } else {
+    vstore_n(to, v, n);
+  }
+}
+
 void store_panel(const AttentionBlock& a, const Scratch& s, int panel, const PanelState& state) {
   Vf factor[2];
   for (int h = 0; h < 2; ++h) {
@@ -161,7 +172,7 @@ void store_panel(const AttentionBlock& a, const Scratch& s, int panel, const Pan
       for (int i = 0; i < kLanes; ++i) v[i] = i < n ? vload(output + (d + i) * kWidth + h * kLanes) : vzero();
       vtranspose(v);
       for (int r = 0; r < kLanes && h * kLanes + r < n_rows; ++r)
-        vstore_n(a.y[first + h * kLanes + r] + d, v[r], n);
+        store_lanes(a.y[first + h * kLanes + r] + d, v[r], n);
     }
   }
 }

@@ -41,13 +41,19 @@ TRIPTYCH_INLINE void affine(ptrdiff_t n, const float* x, float shift, float fact
                             const float* bias, float* y) {
   const Vf s = vset(shift);
   const Vf f = vset(factor);
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const int count = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
-    Vf v = vmul(vsub(vload_n(x + i, count), s), f);
-    if (weight != nullptr) v = vmul(v, vload_n(weight + i, count));
-    if (bias != nullptr) v = vadd(v, vload_n(bias + i, count));
-    vstore_n(y + i, v, count);
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    Vf v = vmul(vsub(vload(x + i), s), f);
+    if (weight != nullptr) v = vmul(v, vload(weight + i));
+    if (bias != nullptr) v = vadd(v, vload(bias + i));
+    vstore(y + i, v);
   }
+  if (i == n) return;
+  const int left = static_cast<int>(n - i);
+  Vf v = vmul(vsub(vload_n(x + i, left), s), f);
+  if (weight != nullptr) v = vmul(v, vload_n(weight + i, left));
+  if (bias != nullptr) v = vadd(v, vload_n(bias + i, left));
+  vstore_n(y + i, v, left);
 }
 
 void layer_norm(ptrdiff_t n, const float* x, const float* weight, const float* bias, float eps, float* y) {

@@ -137,15 +137,23 @@ void scale(ptrdiff_t n, float factor, const float* x, float* y) {
 }
 
 void rotate_half(ptrdiff_t half, const float* cos, const float* sin, float* x) {
-  for (ptrdiff_t i = 0; i < half; i += kLanes) {
-    const int n = half - i < kLanes ? static_cast<int>(half - i) : kLanes;
-    const Vf c = vload_n(cos + i, n);
-    const Vf s = vload_n(sin + i, n);
-    const Vf a = vload_n(x + i, n);
-    const Vf b = vload_n(x + half + i, n);
-    vstore_n(x + i, vfnma(b, s, vmul(a, c)), n);
-    vstore_n(x + half + i, vfma(a, s, vmul(b, c)), n);
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const Vf c = vload(cos + i);
+    const Vf s = vload(sin + i);
+    const Vf a = vload(x + i);
+    const Vf b = vload(x + half + i);
+    vstore(x + i, vfnma(b, s, vmul(a, c)));
+    vstore(x + half + i, vfma(a, s, vmul(b, c)));
   }
+  if (i == half) return;
+  const int n = static_cast<int>(half - i);
+  const Vf c = vload_n(cos + i, n);
+  const Vf s = vload_n(sin + i, n);
+  const Vf a = vload_n(x + i, n);
+  const Vf b = vload_n(x + half + i, n);
+  vstore_n(x + i, vfnma(b, s, vmul(a, c)), n);
+  vstore_n(x + half + i, vfma(a, s, vmul(b, c)), n);
 }
 
 }  // namespace

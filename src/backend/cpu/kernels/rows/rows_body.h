@@ -15,10 +15,9 @@ TRIPTYCH_INLINE void widen_from(ptrdiff_t n, const void* x, float* y) {
 
 template <ElementType T>
 TRIPTYCH_INLINE void narrow_to(ptrdiff_t n, const float* x, void* y) {
-  for (ptrdiff_t i = 0; i < n; i += kLanes) {
-    const int count = n - i < kLanes ? static_cast<int>(n - i) : kLanes;
-    vstore_as_n<T>(y, i, vload_n(x + i, count), count);
-  }
+  ptrdiff_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore_as<T>(y, i, vload(x + i));
+  if (i < n) vstore_as_n<T>(y, i, vload_n(x + i, static_cast<int>(n - i)), static_cast<int>(n - i));
 }
 
 void widen(ElementType type, ptrdiff_t n, const void* x, float* y) {

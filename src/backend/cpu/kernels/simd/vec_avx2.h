@@ -108,26 +108,36 @@ TRIPTYCH_INLINE Vf vload_as_n(const void* p, ptrdiff_t i, int n) {
     return widen_bf16(h);
   }
 }
-/// Rounded to nearest even; NaN stays NaN.
+/// The eight 16-bit patterns of T, rounded to nearest even; NaN stays NaN.
+template <ElementType T>
+TRIPTYCH_INLINE __m128i vnarrow(Vf v) {
+  if constexpr (T == ElementType::kF16) {
+    return _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  } else {
+    const Vi u = _mm256_castps_si256(v);
+    const Vi odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
+    const Vi rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+    const Vi quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x00400000));
+    const Vi nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    const Vi bits = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
+    return _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
+  }
+}
+template <ElementType T>
+TRIPTYCH_INLINE void vstore_as(void* p, ptrdiff_t i, Vf v) {
+  if constexpr (T == ElementType::kF32) {
+    _mm256_storeu_ps(reinterpret_cast<float*>(static_cast<char*>(p) + 4 * i), v);
+  } else {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<char*>(p) + 2 * i), vnarrow<T>(v));
+  }
+}
 template <ElementType T>
 TRIPTYCH_INLINE void vstore_as_n(void* p, ptrdiff_t i, Vf v, int n) {
   if constexpr (T == ElementType::kF32) {
     _mm256_maskstore_ps(reinterpret_cast<float*>(static_cast<char*>(p) + 4 * i), first_lanes(n), v);
   } else {
-    __m128i h;
-    if constexpr (T == ElementType::kF16) {
-      h = _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    } else {
-      const Vi u = _mm256_castps_si256(v);
-      const Vi odd = _mm256_and_si256(_mm256_srli_epi32(u, 16), _mm256_set1_epi32(1));
-      const Vi rounded = _mm256_add_epi32(u, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-      const Vi quiet = _mm256_or_si256(u, _mm256_set1_epi32(0x00400000));
-      const Vi nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-      const Vi bits = _mm256_srli_epi32(_mm256_blendv_epi8(rounded, quiet, nan), 16);
-      h = _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1));
-    }
     uint16_t part[8];
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(part), h);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(part), vnarrow<T>(v));
     memcpy(static_cast<char*>(p) + 2 * i, part, static_cast<size_t>(n) * 2);
   }
 }

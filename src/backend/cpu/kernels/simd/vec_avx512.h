@@ -99,24 +99,34 @@ TRIPTYCH_INLINE Vf vload_as_n(const void* p, ptrdiff_t i, int n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }
 }
-/// Rounded to nearest even; NaN stays NaN.
+/// The sixteen 16-bit patterns of T, rounded to nearest even; NaN stays NaN.
+template <ElementType T>
+TRIPTYCH_INLINE __m256i vnarrow(Vf v) {
+  if constexpr (T == ElementType::kF16) {
+    return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  } else {
+    const Vi u = _mm512_castps_si512(v);
+    const Vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+    const Vi rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    const Vi quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x00400000));
+    const Mask nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
+    return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
+  }
+}
+template <ElementType T>
+TRIPTYCH_INLINE void vstore_as(void* p, ptrdiff_t i, Vf v) {
+  if constexpr (T == ElementType::kF32) {
+    _mm512_storeu_ps(static_cast<char*>(p) + 4 * i, v);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(static_cast<char*>(p) + 2 * i), vnarrow<T>(v));
+  }
+}
 template <ElementType T>
 TRIPTYCH_INLINE void vstore_as_n(void* p, ptrdiff_t i, Vf v, int n) {
   if constexpr (T == ElementType::kF32) {
     _mm512_mask_storeu_ps(static_cast<char*>(p) + 4 * i, first_lanes(n), v);
   } else {
-    __m256i h;
-    if constexpr (T == ElementType::kF16) {
-      h = _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    } else {
-      const Vi u = _mm512_castps_si512(v);
-      const Vi odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-      const Vi rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-      const Vi quiet = _mm512_or_si512(u, _mm512_set1_epi32(0x00400000));
-      const Mask nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-      h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_blend_epi32(nan, rounded, quiet), 16));
-    }
-    _mm256_mask_storeu_epi16(static_cast<char*>(p) + 2 * i, first_lanes(n), h);
+    _mm256_mask_storeu_epi16(static_cast<char*>(p) + 2 * i, first_lanes(n), vnarrow<T>(v));
   }
 }
 
