@@ -37,7 +37,8 @@ std::tm local_time() {
 /// What a template is given as the content of a message.
 enum class ContentForm { kString, kParts };
 
-ContentForm content_form(const ChatMessage& message, const ChatTemplate::Capabilities& can) {
+ContentForm content_form(const ChatMessage& message, const ChatTemplate::Capabilities& can, bool adapt) {
+  if (!adapt) return message.content_is_string ? ContentForm::kString : ContentForm::kParts;
   if (message.content_is_string)
     return !can.string_content && can.parts_content ? ContentForm::kParts : ContentForm::kString;
   return !can.parts_content && can.string_content ? ContentForm::kString : ContentForm::kParts;
@@ -92,7 +93,8 @@ class InputBuilder {
   Value content(std::size_t index) {
     const ChatMessage& message = input_.messages[index];
     if (message.content_is_null) return Value::none();
-    if (content_form(message, can_) == ContentForm::kString) return string_content(index);
+    if (content_form(message, can_, input_.adapt_content) == ContentForm::kString)
+      return string_content(index);
     std::vector<Value> parts;
     for (const ContentPart& part : message.parts) {
       auto out = std::make_shared<DictObject>();
@@ -302,7 +304,7 @@ std::vector<RenderedSpan> ChatTemplate::render(const ChatInput& input) const {
     fail(ErrorCode::kInvalidArgument, "tools: expected an array");
   const auto& chosen = impl_->choose(!input.tools.is_null());
   MarkedString prompt = run_program(*chosen.program, input, chosen.can, limits_);
-  check_all_arrived(input, prompt);
+  if (input.adapt_content) check_all_arrived(input, prompt);
   if (input.continue_final_message) cut_behind_last_message(input, prompt);
   std::vector<RenderedSpan> spans;
   prompt.for_each_run([&](std::size_t from, std::size_t to, Origin origin) {

@@ -64,6 +64,8 @@ struct ChatInput {
   /// such a part is then an error.
   std::string image_placeholder;
   std::string video_placeholder;
+  /// False: every content is passed in the form the client gave and nothing is checked, as transformers does.
+  bool adapt_content = true;
   /// Local time for strftime_now; absent: the machine's clock.
   std::optional<std::tm> now;
 };

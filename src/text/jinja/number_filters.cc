@@ -131,7 +131,11 @@ Value filter_abs(Runtime& runtime, const Value& input, Arguments& arguments) {
 /// round() of an int to a negative number of digits: to even on ties.
 std::int64_t round_integer(std::int64_t value, std::int64_t digits) {
   if (digits >= 0) return value;
-  if (digits < -18) return 0;
+  if (digits < -18) {
+    if (digits == -19 && (value > 5'000'000'000'000'000'000 || value < -5'000'000'000'000'000'000))
+      fail(ErrorCode::kInvalidArgument, "integer result does not fit 64 bits");
+    return 0;
+  }
   std::int64_t unit = 1;
   for (std::int64_t i = 0; i < -digits; ++i) unit *= 10;
   std::int64_t rest = value % unit;
