@@ -116,6 +116,7 @@ function(triptych_layer dir)
     add_executable(${id}_tests ${tests})
     target_link_libraries(${id}_tests PRIVATE triptych_flags triptych_${id} triptych_test_main ${L_PRIVATE} ${L_TEST})
     target_include_directories(${id}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_options(${id}_tests PRIVATE -O1)  # built often, run once
     target_compile_definitions(${id}_tests PRIVATE TRIPTYCH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY TRIPTYCH_UNIT_TESTS ${id}_tests)
   endif()
