@@ -96,6 +96,9 @@ void AddedVocabulary::add(std::span<const AddedToken> tokens, Ids ids, const Voc
     if (given.normalized && normalizer != nullptr) {
       NormalizedText text = NormalizedText::of(given.content, 0, false);
       normalizer->apply(text);
+      if (text.text.empty())
+        fail(ErrorCode::kUnsupported, "{}: added token \"{}\" is normalised to nothing", where,
+             given.content);
       entry.matched = std::move(text.text);
     }
     // A content that was special once stays so.
@@ -160,7 +163,8 @@ void AddedVocabulary::split(const Set& set, std::string_view text, const Filter*
     if (token.lstrip) begin = std::max(trailing_space(text.substr(0, begin)), done);
     if (token.rstrip) end += leading_space(text.substr(end));
     if (done < begin) out.push_back({done, begin, -1});
-    out.push_back({begin, end, id});
+    // A token whose text an earlier one's flags have eaten is dropped.
+    if (begin < end) out.push_back({begin, end, id});
     done = end;
   }
   if (done < text.size()) out.push_back({done, text.size(), -1});

@@ -28,6 +28,7 @@ void rewrite_pieces(PieceList& list, Write&& write) {
     list.pieces[i].end = static_cast<std::uint32_t>(text.size());
   }
   list.text = std::move(text);
+  list.origin.clear();
 }
 
 class SequencePreTokenizer final : public PreTokenizer {

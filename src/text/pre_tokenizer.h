@@ -25,6 +25,9 @@ struct Piece {
 struct PieceList {
   std::string text;
   std::vector<Piece> pieces;
+  /// Per byte of the text the byte of the input it came from; empty when that is not known (any more). Then
+  /// only a piece that starts where its parent did can be at_start.
+  std::vector<std::uint32_t> origin;
 
   std::string_view operator[](std::size_t i) const {
     return std::string_view(text).substr(pieces[i].begin, pieces[i].end - pieces[i].begin);

@@ -17,8 +17,9 @@ SplitBehavior parse_split_behavior(const JsonView& view) {
   view.fail_expected("Removed, Isolated, MergedWithPrevious, MergedWithNext or Contiguous");
 }
 
-void merge_stretches(const Piece& piece, std::vector<Stretch>& stretches, SplitBehavior behavior,
-                     std::vector<Piece>& out) {
+void merge_stretches(const PieceList& list, std::size_t index, const std::vector<Stretch>& stretches,
+                     SplitBehavior behavior, std::vector<Piece>& out) {
+  const Piece piece = list.pieces[index];
   std::vector<Stretch> merged;
   const std::vector<Stretch>* result = &stretches;
   bool previous = false;
@@ -60,7 +61,9 @@ void merge_stretches(const Piece& piece, std::vector<Stretch>& stretches, SplitB
   }
   for (const Stretch& s : *result) {
     if (s.begin == s.end || (behavior == SplitBehavior::kRemoved && s.is_match)) continue;
-    out.push_back({piece.begin + s.begin, piece.begin + s.end, piece.at_start && s.begin == 0});
+    const std::uint32_t begin = piece.begin + s.begin;
+    const bool at_start = list.origin.empty() ? piece.at_start && s.begin == 0 : list.origin[begin] == 0;
+    out.push_back({begin, piece.begin + s.end, at_start});
   }
 }
 

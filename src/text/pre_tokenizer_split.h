@@ -27,9 +27,10 @@ struct Stretch {
 template <typename Stretches>
 void split_pieces(PieceList& list, SplitBehavior behavior, Stretches&& stretches);
 
-/// Appends to `out` the pieces that the behaviour makes of one piece's stretches; empty ones are left out.
-void merge_stretches(const Piece& piece, std::vector<Stretch>& stretches, SplitBehavior behavior,
-                     std::vector<Piece>& out);
+/// Appends to `out` what the behaviour makes of the stretches of list.pieces[index]; empty pieces are left
+/// out.
+void merge_stretches(const PieceList& list, std::size_t index, const std::vector<Stretch>& stretches,
+                     SplitBehavior behavior, std::vector<Piece>& out);
 
 /// Matches of a regex and the text between them; inverted: the roles are swapped.
 void regex_stretches(const Regex& regex, bool invert, std::string_view text, std::vector<Stretch>& out);
@@ -57,7 +58,7 @@ void split_pieces(PieceList& list, SplitBehavior behavior, Stretches&& stretches
   for (std::size_t i = 0; i < list.pieces.size(); ++i) {
     found.clear();
     stretches(list[i], found);
-    merge_stretches(list.pieces[i], found, behavior, out);
+    merge_stretches(list, i, found, behavior, out);
   }
   list.pieces = std::move(out);
 }

@@ -138,7 +138,7 @@ void TokenizerImpl::encode_segment(std::string_view text, std::size_t offset, co
                                    Work& work) const {
   const bool is_plain = plain.overlaps(offset, offset + text.size());
   if (normalizer == nullptr && !added.has_normalized()) {
-    encode_pieces(text, offset == 0, is_plain, work);
+    encode_pieces(text, {}, offset == 0, is_plain, work);
     return;
   }
   const bool tracked =
@@ -163,12 +163,16 @@ void TokenizerImpl::encode_segment(std::string_view text, std::size_t offset, co
       continue;
     }
     const bool at_start = tracked ? normal.origin[segment.begin] == 0 : offset == 0 && segment.begin == 0;
-    encode_pieces(std::string_view(normal.text).substr(segment.begin, segment.end - segment.begin), at_start,
-                  is_plain, work);
+    const std::size_t length = segment.end - segment.begin;
+    const auto origin = std::span<const std::uint32_t>(normal.origin)
+                            .subspan(tracked ? segment.begin : 0, tracked ? length : 0);
+    encode_pieces(std::string_view(normal.text).substr(segment.begin, length), origin, at_start, is_plain,
+                  work);
   }
 }
 
-void TokenizerImpl::encode_pieces(std::string_view text, bool at_start, bool is_plain, Work& work) const {
+void TokenizerImpl::encode_pieces(std::string_view text, std::span<const std::uint32_t> origin, bool at_start,
+                                  bool is_plain, Work& work) const {
   PieceContext context;
   context.banned = is_plain ? work.banned_ids : nullptr;
   context.scratch = work.scratch.get();
@@ -178,6 +182,7 @@ void TokenizerImpl::encode_pieces(std::string_view text, bool at_start, bool is_
     return;
   }
   work.pieces.text = text;
+  work.pieces.origin.assign(origin.begin(), origin.end());
   work.pieces.pieces.assign(1, Piece{0, static_cast<std::uint32_t>(text.size()), at_start});
   pre_tokenizer->apply(work.pieces);
   for (std::size_t i = 0; i < work.pieces.pieces.size(); ++i) {

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "text/added_vocabulary.h"
@@ -43,7 +44,8 @@ class TokenizerImpl {
   struct Work;
   Plain plain_rules(const EncodeOptions& options) const;
   void encode_segment(std::string_view text, std::size_t offset, const Plain& plain, Work& work) const;
-  void encode_pieces(std::string_view text, bool at_start, bool is_plain, Work& work) const;
+  void encode_pieces(std::string_view text, std::span<const std::uint32_t> origin, bool at_start,
+                     bool is_plain, Work& work) const;
 };
 
 /// The parts of a tokenizer.json. Throws as Tokenizer::from_json.

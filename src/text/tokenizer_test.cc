@@ -193,6 +193,10 @@ TEST(TokenizerErrors, NameWhatIsUnsupportedOrWrong) {
   EXPECT_THAT(with("post_processor", {{"type", "Nothing"}}), HasSubstr("\"Nothing\""));
   EXPECT_THAT(with("version", "2.0"), HasSubstr("\"2.0\""));
   EXPECT_THAT(with("model", {{"type", "Morfessor"}}), HasSubstr("\"Morfessor\""));
+  Json vanishing = small_document();
+  vanishing["normalizer"] = {{"type", "Strip"}};
+  vanishing["added_tokens"].push_back({{"id", 3}, {"content", "\n"}, {"normalized", true}});
+  EXPECT_THAT(error_of(vanishing.dump()), HasSubstr("is normalised to nothing"));
   const auto with_model = [](const char* member, Json value) {
     Json document = small_document();
     document["model"][member] = std::move(value);
