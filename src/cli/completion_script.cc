@@ -98,6 +98,9 @@ std::string zsh(const std::vector<HelpVerb>& tree) {
   std::string out = "#compdef triptych\n_triptych() {\n  if ((CURRENT == 2)); then\n    local -a verbs=(\n";
   for (std::size_t i = 1; i < tree.size(); ++i)
     out += "      " + single_quoted(tree[i].name + ":" + zsh_text(tree[i].description)) + "\n";
+  for (const HelpOption& option : tree.front().options)
+    for (const std::string& name : option.names)
+      out += "      " + single_quoted(name + ":" + zsh_text(option.description)) + "\n";
   out +=
       "    )\n    _describe command verbs\n    return\n  fi\n  local verb=\"${words[2]}\"\n"
       "  words=(\"${(@)words[2,-1]}\")\n  ((CURRENT--))\n  case \"$verb\" in\n";

@@ -74,6 +74,7 @@ LoadOptions ModelFlags::load_options() const {
   LoadOptions out;
   out.n_threads = n_threads;
   out.pin_threads = pin;
+  out.weight_dtype = parse_dtype(dtype);
   return out;
 }
 

@@ -181,6 +181,7 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
   if (s.media_encoded) return;
   s.media_encoded = true;
   if (s.request.media.empty()) return;
+  const ProfileZone zone("vision");
   const Clock::time_point start = Clock::now();
   arena_.reset();
   ExecContext cx(model_.backend(), arena_, observer);
@@ -357,6 +358,7 @@ GenerationResult Engine::generate(PreparedRequest request, const SamplingParams&
 }
 
 TensorView Engine::encode_media(std::span<const MediaItem> media, ExecObserver* observer) {
+  const ProfileZone zone("vision");
   arena_.reset();
   ExecContext cx(model_.backend(), arena_, observer);
   return model_.model().encode_media(cx, media);

@@ -6,7 +6,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/profile.h"
-#include "nn/weights.h"
 
 namespace triptych {
 namespace {
@@ -85,6 +84,8 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
       make_cpu_backend({.n_threads = options.n_threads, .pin = options.pin_threads, .isa = std::nullopt});
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
+  if (options.weight_dtype)
+    out->weights_ = std::make_unique<ConvertedWeights>(std::move(out->weights_), *options.weight_dtype);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->tokenizer_ = Tokenizer::from_directory(directory);

@@ -9,6 +9,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/profile.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "models/qwen2_image_processor.h"
@@ -220,6 +221,7 @@ void Qwen25Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frame
   rope = {reorder(cx, rope.cos, windows.blocks), reorder(cx, rope.sin, windows.blocks)};
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     run_block(cx, i, h, rope, config_.sees_frame[i] ? segments : windows.segments);
+  const ProfileZone zone("projector");
   TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});           // [P/mm, mm Dv]
   x = cx.linear(*merger_mlp_0_, x, {.activation = Activation::kGelu, .residual = {}});  // [P/mm, mm Dv]
   x = cx.linear(*merger_mlp_2_, x);                                                     // [P/mm, D]

@@ -6,6 +6,7 @@
 // vocabulary. Deviations: EXIF orientation is applied and alpha composited over white before the processor
 // (the reference does neither); frames of videos are resized with Pillow's bicubic.
 #include "base/error.h"
+#include "base/profile.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "models/qwen2_image_processor.h"
@@ -184,6 +185,7 @@ void Qwen2Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
   cx.tap(h, "model.visual.patch_embed");
   const RopeAngles rope = axial_rope_angles(cx, frames, v.merge_size, inverse_frequencies_);
   for (std::size_t i = 0; i < blocks_.size(); ++i) run_block(cx, i, h, rope, segments);
+  const ProfileZone zone("projector");
   TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});           // [P/mm, mm Dv]
   x = cx.linear(*merger_mlp_0_, x, {.activation = Activation::kGelu, .residual = {}});  // [P/mm, mm Dv]
   cx.linear_into(*merger_mlp_2_, x, out);                                               // [P/mm, D]

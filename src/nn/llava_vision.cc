@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/profile.h"
 #include "nn/activation.h"
 
 namespace triptych {
@@ -80,6 +81,7 @@ TensorView LlavaVision::encode(ExecContext& cx, std::span<const TensorView> pict
       cx.copy(states[s].rows((i + 1) * rows - tokens, (i + 1) * rows),
               features.rows(i * tokens, (i + 1) * tokens).cols(first, first + dv));
     }
+  const ProfileZone zone("projector");
   TensorView x = cx.linear(*linear_1_, features,
                            {.activation = config_.projector_hidden_act, .residual = {}});  // [n tokens, D]
   cx.linear_into(*linear_2_, x, out);                                                      // [n tokens, D]

@@ -47,6 +47,16 @@ std::vector<std::string> TableWeights::unused() const {
   return out;
 }
 
+WeightEntry ConvertedWeights::get(std::string_view name, const Shape& shape) {
+  WeightEntry entry = from_->get(name, shape);
+  if (entry.view.dtype() == dtype_ || shape.rank() < 2 || !is_float(entry.view.dtype())) return entry;
+  auto tensor = std::make_shared<Tensor>(dtype_, shape);
+  convert(entry.view, *tensor);
+  entry.view = tensor->view();
+  entry.owner = std::move(tensor);
+  return entry;
+}
+
 WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
   auto tensor = std::make_shared<Tensor>(dtype_, shape);
   const std::int64_t n = shape.numel();

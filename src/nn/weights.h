@@ -46,6 +46,22 @@ class TableWeights : public WeightProvider {
   std::set<std::string, std::less<>> used_;
 };
 
+/// Weights of another provider, matrices and tables converted to one floating-point type (vectors stay as
+/// they are). Costs private memory for what changes.
+class ConvertedWeights : public WeightProvider {
+ public:
+  ConvertedWeights(std::unique_ptr<WeightProvider> from, DType dtype)
+      : from_(std::move(from)), dtype_(dtype) {}
+  void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
+  bool has(std::string_view name) const override { return from_->has(name); }
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override { return from_->unused(); }
+
+ private:
+  std::unique_ptr<WeightProvider> from_;
+  DType dtype_;
+};
+
 /// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
 /// Optional names (`has`) exist only when listed.
 class RandomWeights : public WeightProvider {

@@ -1,4 +1,5 @@
-// triptych bench: the speed of every stage, and how near it is to what the machine could do.
+// triptych bench: the speed of every stage, and how near it is to what the machine could do. (Not
+// cmd_bench.cc: sources that end in _bench.cc belong to the micro-benchmarks.)
 #include <cstdio>
 
 #include <CLI/CLI.hpp>

@@ -1,0 +1,133 @@
+// The arithmetic of costs: by hand for the roofline, and against what an observer counts when a model really
+// runs.
+#include "cli/cost_model.h"
+
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "cli/bench.h"
+#include "cli/published_shapes.h"
+#include "engine/engine.h"
+#include "engine/load.h"
+#include "media/image_decode.h"
+
+namespace triptych::cli {
+namespace {
+
+TEST(Roofline, TheSlowerOfComputingAndReading) {
+  const MachineLimits limits{.n_threads = 1, .fp32_flops_per_s = 100.0, .read_bytes_per_s = 10.0};
+  EXPECT_DOUBLE_EQ(roofline_seconds({.flops = 200.0, .bytes = 10.0}, limits), 2.0);
+  EXPECT_DOUBLE_EQ(roofline_seconds({.flops = 100.0, .bytes = 40.0}, limits), 4.0);
+  EXPECT_DOUBLE_EQ(roofline_share({.flops = 200.0, .bytes = 10.0}, limits, 4.0), 0.5);
+}
+
+TEST(CostObserver, CountsSegmentsOfAnAttentionByThemselves) {
+  std::vector<float> q(5 * 2 * 4);
+  const std::int32_t cu_q[] = {0, 2, 5};
+  const std::int32_t cu_k[] = {0, 2, 5};
+  const TensorView view(q.data(), DType::kF32, {5, 2, 4});
+  CostObserver observer;
+  observer.on_attention({.q = view, .k = view, .v = view, .cu_q = cu_q, .cu_k = cu_k});
+  EXPECT_DOUBLE_EQ(observer.cost().flops, 4.0 * (2 * 2 + 3 * 3) * 2 * 4);
+}
+
+// A small model of LLaVA's shape with random weights.
+Json small_config() {
+  Json config = published_config("llava-1.5-7b", 2);
+  config["image_token_index"] = 300;
+  config["text_config"]["hidden_size"] = 64;
+  config["text_config"]["intermediate_size"] = 176;
+  config["text_config"]["num_attention_heads"] = 4;
+  config["text_config"]["vocab_size"] = 320;
+  config["text_config"]["max_position_embeddings"] = 256;
+  config["vision_config"]["hidden_size"] = 48;
+  config["vision_config"]["intermediate_size"] = 96;
+  config["vision_config"]["num_attention_heads"] = 3;
+  config["vision_config"]["num_hidden_layers"] = 3;
+  config["vision_config"]["image_size"] = 56;
+  return config;
+}
+
+TEST(LanguageCost, AgreesWithWhatIsCountedInARun) {
+  const auto model = LoadedModel::with_random_weights(small_config(), DType::kF32, {.n_threads = 1});
+  const LanguageCost cost(model->model(), 2);
+  EXPECT_EQ(cost.kv_bytes_per_token(), 2 * 2 * 4 * 16 * 2);
+
+  PreparedRequest request;
+  const std::int64_t n = 20;
+  for (std::int32_t i = 0; i < n; ++i) {
+    request.layout.input_ids.push_back(i);
+    request.layout.positions.push_back(i);
+  }
+  request.layout.next_position = static_cast<std::int32_t>(n);
+  Engine engine(*model, {.max_context_tokens = 64, .max_sequences = 1});
+  CostObserver prompt;
+  engine.forward_prompt(request, &prompt);  // logits of all rows, attention over the cache is not counted
+  const double pairs = 20.0 * 21.0 / 2.0;
+  const double head = 2.0 * 320 * 64;
+  const double expected =
+      cost.prefill(n).flops - 4.0 * 2 * 64 * pairs + head * (static_cast<double>(n) - 1.0);
+  // Norm weights are among the parameters; nothing else may differ.
+  const double norms = 2.0 * static_cast<double>(n) * (2 * 2 + 1) * 64;
+  EXPECT_DOUBLE_EQ(expected - norms, prompt.cost().flops);
+
+  CostObserver next;
+  engine.forward_next(1, &next);
+  EXPECT_DOUBLE_EQ(cost.decode(21).flops - 4.0 * 2 * 64 * 21 - 2.0 * (2 * 2 + 1) * 64, next.cost().flops);
+  EXPECT_DOUBLE_EQ(cost.decode(21).bytes - 21.0 * static_cast<double>(cost.kv_bytes_per_token()),
+                   next.cost().bytes);
+}
+
+TEST(PublishedShapes, ParseAndTakeLayers) {
+  for (const PublishedShape& shape : published_shapes()) {
+    EXPECT_TRUE(language_layers(published_config(shape.name)).has_value()) << shape.name;
+    EXPECT_EQ(language_layers(published_config(shape.name, 3)), 3) << shape.name;
+  }
+  EXPECT_THROW(published_config("llava-9b"), Error);
+}
+
+TEST(Bench, MeasuresEveryStage) {
+  const auto model = LoadedModel::with_random_weights(small_config(), DType::kBF16, {.n_threads = 1});
+  BenchOptions options;
+  options.prompt_tokens = 40;
+  options.decode_tokens = 4;
+  options.n_repeats = 2;
+  options.picture_width_px = 120;
+  options.picture_height_px = 80;
+  const BenchReport report = run_bench(*model, options);
+  EXPECT_EQ(report.n_image_tokens, 16);
+  std::vector<std::string> names;
+  for (const BenchStage& stage : report.stages) {
+    names.push_back(stage.name);
+    EXPECT_GT(stage.ms, 0.0) << stage.name;
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"image decode", "preprocess", "tower", "projector", "prefill",
+                                             "decode"}));
+  EXPECT_GT(report.first_token_ms, report.stages[2].ms);
+  EXPECT_GT(report.peak_memory_bytes, std::size_t{1} << 20);
+  // Tower and projector: products of both, and attention of 17 rows in 3 heads of 16, in 2 of 3 layers.
+  const double layer = 2.0 * 17 * (4.0 * 48 * 48 + 2.0 * 48 * 96) + 4.0 * 17 * 17 * 48;
+  const double patches = 2.0 * 16 * 48 * 3 * 14 * 14;
+  const double projector = 2.0 * 16 * (64 * 48 + 64 * 64);
+  EXPECT_NEAR(report.stages[2].cost.flops + report.stages[3].cost.flops, 2 * layer + patches + projector,
+              2.0 * 16 * 2 * 64);
+  options.prompt_tokens = 16;
+  EXPECT_THROW(run_bench(*model, options), Error);
+}
+
+TEST(Bench, TestPictureIsAJpegOfItsSize) {
+  const std::vector<std::byte> jpeg = make_test_jpeg(123, 45);
+  const Image image = decode_image(jpeg, {}, "test");
+  EXPECT_EQ(image.width_px, 123);
+  EXPECT_EQ(image.height_px, 45);
+  EXPECT_EQ(make_test_jpeg(123, 45), jpeg);
+}
+
+TEST(Bench, Median) {
+  EXPECT_EQ(median({}), 0.0);
+  EXPECT_EQ(median({3.0, 1.0, 2.0}), 2.0);
+  EXPECT_EQ(median({4.0, 1.0, 2.0, 3.0}), 2.5);
+}
+
+}  // namespace
+}  // namespace triptych::cli

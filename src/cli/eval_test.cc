@@ -1,0 +1,72 @@
+#include "cli/eval.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/error.h"
+
+namespace triptych::cli {
+namespace {
+
+TEST(Eval, KindIsTheFirstTwoWords) {
+  EXPECT_EQ(kind_of("Is there a red square?"), "Is there");
+  EXPECT_EQ(kind_of("  Describe   the image."), "Describe the");
+  EXPECT_EQ(kind_of("What?"), "What?");
+  EXPECT_EQ(kind_of(""), "");
+}
+
+TEST(Eval, ScoresAddUp) {
+  EvalReport report;
+  report.kinds["a"] = {.n = 4, .n_right = 3, .n_control_right = 1, .n_answer_tokens = 8, .sum_logprob = -2.0};
+  report.kinds["b"] = {.n = 6, .n_right = 5, .n_control_right = 0, .n_answer_tokens = 2, .sum_logprob = -3.0};
+  const EvalScore total = report.total();
+  EXPECT_DOUBLE_EQ(total.accuracy(), 0.8);
+  EXPECT_DOUBLE_EQ(total.control_accuracy(), 0.1);
+  EXPECT_DOUBLE_EQ(total.mean_logprob(), -0.5);
+  EXPECT_DOUBLE_EQ(EvalScore{}.accuracy(), 0.0);
+}
+
+TEST(Eval, AppendedTokensTakeThePositionsOfAnAnswer) {
+  PromptLayout layout;
+  layout.input_ids = {5, 6};
+  layout.positions = {0, 1, 0, 3, 0, 2};  // three axes
+  layout.next_position = 4;
+  append_tokens(layout, {7, 8}, 3);
+  EXPECT_EQ(layout.input_ids, (std::vector<std::int32_t>{5, 6, 7, 8}));
+  EXPECT_EQ(layout.positions, (std::vector<std::int32_t>{0, 1, 4, 5, 0, 3, 4, 5, 0, 2, 4, 5}));
+  EXPECT_EQ(layout.next_position, 6);
+}
+
+TEST(Eval, QuestionsNameTheBadLine) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "eval_questions";
+  std::filesystem::create_directories(directory);
+  const auto read = [&](const std::string& text) {
+    std::ofstream(directory / "questions.jsonl") << text;
+    return read_questions(directory);
+  };
+  const auto error_of = [&](const std::string& text) {
+    try {
+      read(text);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  const auto good = read("{\"id\": \"7\", \"image\": \"a.png\", \"question\": \"q\", \"answer\": \"a\"}\n\n");
+  ASSERT_EQ(good.size(), 1U);
+  EXPECT_EQ(good[0].id, "7");
+  EXPECT_EQ(read("{\"image\": \"a.png\", \"question\": \"q\", \"answer\": \"a\"}")[0].id,
+            "questions.jsonl:1");
+  EXPECT_THAT(error_of("\n{\"image\": \"a.png\", \"answer\": \"a\"}"),
+              testing::HasSubstr("questions.jsonl:2: "));
+  EXPECT_THAT(error_of("{\"image\": \"../a.png\", \"question\": \"q\", \"answer\": \"a\"}"),
+              testing::HasSubstr("expected the name of a file"));
+  EXPECT_THAT(error_of("{"), testing::HasSubstr("questions.jsonl:1"));
+  EXPECT_THAT(error_of(""), testing::HasSubstr("no questions"));
+  std::filesystem::remove_all(directory);
+}
+
+}  // namespace
+}  // namespace triptych::cli

@@ -1,0 +1,147 @@
+// Bad input: one line on stderr, exit code 2, nothing on stdout.
+#include "e2e/program.h"
+
+namespace triptych::test {
+namespace {
+
+using nlohmann::json;
+
+RunResult ask(const std::filesystem::path& model, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> args = {"run", model.string(), "--prompt", "Hi"};
+  args.insert(args.end(), more.begin(), more.end());
+  return triptych(args);
+}
+
+class BrokenModel : public testing::Test {
+ protected:
+  void SetUp() override {
+    model_ = scratch_.path() / "model";
+    std::filesystem::create_directories(model_);
+    for (const auto& entry : std::filesystem::directory_iterator(kModel))
+      if (entry.is_regular_file()) std::filesystem::copy(entry.path(), model_ / entry.path().filename());
+  }
+  json config() const { return json::parse(read_file(model_ / "config.json")); }
+  void set_config(const json& config) const { write_file(model_ / "config.json", config.dump()); }
+
+  Scratch scratch_;
+  std::filesystem::path model_;
+};
+
+TEST_F(BrokenModel, IsSoundToBeginWith) { EXPECT_EQ(ask(model_).exit_code, 0); }
+
+TEST_F(BrokenModel, MissingOrEmptyDirectory) {
+  expect_bad_input(ask(scratch_.path() / "nothing"), "nothing");
+  std::filesystem::create_directories(scratch_.path() / "empty");
+  expect_bad_input(ask(scratch_.path() / "empty"), "config.json");
+  expect_bad_input(ask(model_ / "config.json"), "config.json");
+}
+
+TEST_F(BrokenModel, BrokenConfig) {
+  write_file(model_ / "config.json", "{\"architectures\": [");
+  expect_bad_input(ask(model_), "config.json: not valid JSON");
+  write_file(model_ / "config.json", "[]");
+  expect_bad_input(ask(model_), "config.json");
+  write_file(model_ / "config.json", std::string(1000, '['));
+  expect_bad_input(ask(model_), "nested deeper");
+}
+
+TEST_F(BrokenModel, WrongField) {
+  json c = config();
+  c["text_config"]["num_hidden_layers"] = "four";
+  set_config(c);
+  expect_bad_input(ask(model_), "config.json: text_config.num_hidden_layers");
+  c["text_config"]["num_hidden_layers"] = 1000000000;
+  set_config(c);
+  expect_bad_input(ask(model_), "num_hidden_layers");
+  c["text_config"]["num_hidden_layers"] = 4;
+  c["text_config"]["hidden_size"] = 256;
+  set_config(c);
+  expect_bad_input(ask(model_), "[576, 256]");  // names the tensor's shape that was expected
+}
+
+TEST_F(BrokenModel, UnknownArchitectureNamesTheNearest) {
+  json c = config();
+  c["architectures"] = {"LlavaForConditionalGenerations"};
+  set_config(c);
+  expect_bad_input(ask(model_), "nearest is LlavaForConditionalGeneration");
+}
+
+TEST_F(BrokenModel, TruncatedOrForeignWeights) {
+  const auto weights = model_ / "model.safetensors";
+  const auto size = std::filesystem::file_size(weights);
+  std::filesystem::resize_file(weights, size - 1000);
+  expect_bad_input(ask(model_), "model.safetensors");
+  std::filesystem::resize_file(weights, 4);
+  expect_bad_input(ask(model_), "model.safetensors");
+  std::filesystem::resize_file(weights, 0);
+  expect_bad_input(ask(model_), "model.safetensors");
+  write_file(weights, std::string(64, '\xff'));
+  expect_bad_input(ask(model_), "model.safetensors");
+  std::filesystem::remove(weights);
+  expect_bad_input(ask(model_), "weights");
+}
+
+TEST_F(BrokenModel, MissingOrBrokenTokenizerAndTemplate) {
+  write_file(model_ / "chat_template.json", R"({"chat_template": "{% for x in %}"})");
+  expect_bad_input(ask(model_), "chat_template");
+  std::filesystem::remove(model_ / "chat_template.json");
+  EXPECT_EQ(ask(model_).exit_code, 0);  // the family's own
+  write_file(model_ / "tokenizer.json", R"({"model": {"type": "Magic"}})");
+  expect_bad_input(ask(model_), "tokenizer.json");
+  std::filesystem::remove(model_ / "tokenizer.json");
+  expect_bad_input(ask(model_), "tokenizer");
+}
+
+TEST(Errors, Pictures) {
+  const Scratch scratch;
+  const auto with_image = [&](const std::string& bytes) {
+    write_file(scratch.path() / "x.png", bytes);
+    return ask(kModel, {"--image", (scratch.path() / "x.png").string()});
+  };
+  expect_bad_input(ask(kModel, {"--image", "nothing.png"}), "nothing.png");
+  expect_bad_input(ask(kModel, {"--image", scratch.path().string()}), scratch.path().string());
+  expect_bad_input(with_image(""), "x.png");
+  expect_bad_input(with_image("this is text, whatever its name"), "x.png");
+  const std::string good = read_file(kScenes / "scene1.png");
+  expect_bad_input(with_image(good.substr(0, good.size() / 2)), "x.png");
+  std::string damaged = good;
+  damaged[good.size() / 2] ^= 0x10;
+  expect_bad_input(with_image(damaged), "x.png");
+  expect_bad_input(triptych({"run", kModel.string(), "--image", "-", "--prompt", "x"}, ""), "stdin");
+}
+
+TEST(Errors, PromptThatDoesNotFit) {
+  const std::string star = (kScenes / "scene1.png").string();
+  std::vector<std::string> many;
+  for (int i = 0; i < 17; ++i) many.insert(many.end(), {"--image", star});
+  expect_bad_input(ask(kModel, many), "1024");
+  expect_bad_input(ask(kModel, {"--image", star, "--ctx-size", "50"}), "50");
+  expect_bad_input(ask(kModel, {"--ctx-size", "4096"}), "1024");
+}
+
+TEST(Errors, Flags) {
+  expect_bad_input(triptych({}), "triptych --help");
+  expect_bad_input(triptych({"walk"}), "walk");
+  expect_bad_input(triptych({"run"}), "MODEL");
+  expect_bad_input(ask(kModel, {"--what"}), "--what");
+  expect_bad_input(ask(kModel, {"--threads", "0"}), "--threads");
+  expect_bad_input(ask(kModel, {"--threads", "many"}), "--threads");
+  expect_bad_input(ask(kModel, {"--temperature", "-1"}), "temperature");
+  expect_bad_input(ask(kModel, {"--top-p", "1.5"}), "top_p");
+  expect_bad_input(ask(kModel, {"--logit-bias", "x"}), "ID=BIAS");
+  expect_bad_input(ask(kModel, {"--logit-bias", "100000=1"}), "100000");
+  expect_bad_input(ask(kModel, {"--kv-cache-dtype", "int3"}), "int3");
+  expect_bad_input(ask(kModel, {"-i"}), "--interactive");
+  expect_bad_input(triptych({"run", kModel.string(), "--image", "-"}), "--prompt is needed");
+  expect_bad_input(ask(kModel, {"--trace-out", "/nowhere/x.json"}), "/nowhere/x.json");
+  expect_bad_input(triptych({"bench"}), "--shapes");
+  expect_bad_input(triptych({"bench", "--shapes", "llava-9b"}), "llava-9b");
+  expect_bad_input(triptych({"completion", "cmd"}), "cmd");
+}
+
+TEST(Errors, UnknownInstructionSet) {
+  expect_bad_input(triptych({"run", kModel.string(), "--prompt", "x"}, "", {"TRIPTYCH_ISA=mmx"}), "mmx");
+}
+
+}  // namespace
+}  // namespace triptych::test

@@ -1,0 +1,189 @@
+// The other verbs, with the model that ships.
+#include "e2e/program.h"
+#include "io/safetensors.h"
+
+namespace triptych::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+TEST(Verify, TheModelThatShipsIsWhatTheReferenceSays) {
+  const RunResult table = triptych({"verify", kModel.string()});
+  EXPECT_EQ(table.exit_code, 0) << table.out << table.err;
+  EXPECT_THAT(table.out, HasSubstr("model.vision_tower.embeddings.patch_embedding"));
+  EXPECT_THAT(table.out, HasSubstr("pass: 4 of 4 cases pass"));
+  const RunResult result = triptych({"verify", kModel.string(), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_TRUE(out["passed"]);
+  ASSERT_EQ(out["cases"].size(), 4U);
+  const json& first = out["cases"][0];
+  EXPECT_TRUE(first["prompt_equal"]);
+  EXPECT_TRUE(first["ids_equal"]);
+  EXPECT_EQ(first["greedy"]["equal"], first["greedy"]["steps"]);
+  EXPECT_EQ(first["missing_taps"].size(), 0U);
+  EXPECT_TRUE(first["first_diverging_tap"].is_null());
+  EXPECT_LE(first["logits"]["relative"], 1e-4);
+  EXPECT_GE(first["taps"].size(), 19U);
+}
+
+TEST(Verify, ADifferenceFails) {
+  const Scratch scratch;
+  const auto golden = scratch.copy_of(kScenes, "golden");
+  const auto change = [&](const std::function<void(json&)>& edit) {
+    json document = json::parse(read_file(kScenes / "golden.json"));
+    edit(document);
+    write_file(golden / "golden.json", document.dump());
+    return triptych({"verify", kModel.string(), "--golden", golden.string()});
+  };
+  RunResult result = change([](json& d) { d["cases"][1]["input_ids"][2] = 7; });
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("input_ids[2] is 312, the reference has 7"));
+  result = change(
+      [](json& d) { d["cases"][1]["prompt"] = "USER: <image>\nIs the star small or large?  ASSISTANT:"; });
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("differs at byte 42"));
+  result = change([](json& d) { d["cases"][1]["generated_ids"][0] = 9; });
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("first different at step 0"));
+  result = change([](json& d) { d["cases"][1]["text"] = "large"; });
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("answer: FAIL"));
+  // Another picture: everything from the pixels on.
+  std::filesystem::copy_file(kScenes / "scene0.png", golden / "scene1.png",
+                             std::filesystem::copy_options::overwrite_existing);
+  result = change([](json&) {});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("first diverging tap: model.vision_tower.embeddings.patch_embedding"));
+  EXPECT_THAT(result.out, HasSubstr("FAIL: 3 of 4 cases pass"));
+}
+
+TEST(Verify, WithoutGoldenFiles) {
+  expect_bad_input(triptych({"verify", kModel.string(), "--golden", "/tmp"}), "golden.json");
+}
+
+TEST(Trace, WritesWhatTheGoldenFilesHold) {
+  const Scratch scratch;
+  const std::string file = (scratch.path() / "t.safetensors").string();
+  const RunResult result = triptych({"trace", kModel.string(), "--image", (kScenes / "scene0.png").string(),
+                                     "--prompt", "Describe the image.", "--out", file});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const WeightTable ours = read_safetensors(file);
+  const WeightTable golden = read_safetensors(kScenes / "scene0.safetensors");
+  EXPECT_EQ(ours.at("input_ids").view.shape(), golden.at("input.input_ids").view.shape());
+  EXPECT_EQ(ours.at("pixel_values").view.shape(), golden.at("input.pixel_values").view.shape());
+  EXPECT_EQ(ours.at("logits").view.shape(), golden.at("logits").view.shape());
+  int n_taps = 0;
+  for (const WeightEntry& entry : golden) {
+    if (!entry.name.starts_with("tap.")) continue;
+    ++n_taps;
+    ASSERT_TRUE(ours.contains(entry.name)) << entry.name;
+    EXPECT_EQ(ours.at(entry.name).view.numel(), entry.view.numel()) << entry.name;
+    if (entry.view.rank() <= 3) EXPECT_EQ(ours.at(entry.name).view.shape(), entry.view.shape()) << entry.name;
+  }
+  EXPECT_GE(n_taps, 19);
+  const auto* a = ours.at("input_ids").view.as<std::int64_t>();
+  const auto* b = golden.at("input.input_ids").view.as<std::int64_t>();
+  EXPECT_TRUE(std::equal(a, a + ours.at("input_ids").view.numel(), b));
+}
+
+TEST(Eval, AccuracyAndControl) {
+  const std::string data = (kSource / "assets/eval/scenes").string();
+  const RunResult result = triptych({"eval", kModel.string(), "--data", data, "--limit", "60", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["total"]["n"], 60);
+  EXPECT_GE(out["total"]["accuracy"], 0.9);
+  EXPECT_LT(out["total"]["control_accuracy"], 0.5);
+  EXPECT_LT(out["total"]["mean_logprob"], 0.0);
+  EXPECT_GT(out["total"]["mean_logprob"], -0.2);
+  EXPECT_TRUE(out["kinds"].contains("Describe the"));
+  EXPECT_EQ(out["mistakes"].size(), 60U - out["total"]["right"].get<std::size_t>());
+  const RunResult strict = triptych({"eval", kModel.string(), "--data", data, "--limit", "12", "--no-control",
+                                     "--no-likelihood", "--min-accuracy", "1.01"});
+  EXPECT_EQ(strict.exit_code, 1);
+  EXPECT_THAT(strict.out, HasSubstr("exact match"));
+  expect_bad_input(triptych({"eval", kModel.string(), "--data", "/nowhere"}), "questions.jsonl");
+}
+
+TEST(Inspect, ShowsPartsAndEstimates) {
+  const RunResult result = triptych({"inspect", kModel.string(), "--json", "--tensors"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["architecture"], "LlavaForConditionalGeneration");
+  EXPECT_TRUE(out["supported"]);
+  EXPECT_EQ(out["dtypes"]["F16"]["elements"], 1910912);  // training.json: parameters
+  std::int64_t n = 0;
+  for (const json& part : out["parts"]) n += part["parameters"].get<std::int64_t>();
+  EXPECT_EQ(n, 1910912);
+  EXPECT_EQ(out["estimate"]["kv_bytes_per_token"], 2 * 4 * 4 * 32 * 2);
+  EXPECT_GT(out["estimate"]["ms_per_token_full_context"], out["estimate"]["ms_per_token_first"]);
+  EXPECT_EQ(out["tensors"].size(), out["dtypes"]["F16"]["tensors"].get<std::size_t>());
+  EXPECT_THAT(triptych({"inspect", kModel.string()}).out, HasSubstr("keys and values"));
+}
+
+TEST(Inspect, ModelsItCannotRun) {
+  const Scratch scratch;
+  std::filesystem::copy(kModel, scratch.path() / "m");
+  json config = json::parse(read_file(kModel / "config.json"));
+  config["architectures"] = {"LlavaForConditionalGenerationX"};
+  write_file(scratch.path() / "m/config.json", config.dump());
+  const RunResult result = triptych({"inspect", (scratch.path() / "m").string()});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.out, HasSubstr("nearest is LlavaForConditionalGeneration"));
+  EXPECT_THAT(result.out, HasSubstr("F16"));
+  expect_bad_input(triptych({"inspect", "/nowhere"}), "/nowhere");
+}
+
+TEST(Bench, TableAndJson) {
+  const RunResult result = triptych({"bench", kModel.string(), "--prompt-tokens", "80", "--decode", "4",
+                                     "--repeat", "1", "--width", "320", "--height", "200", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  std::vector<std::string> names;
+  for (const json& stage : out["stages"]) {
+    names.push_back(stage["name"]);
+    EXPECT_GT(stage["ms"], 0.0);
+    if (stage.contains("roofline_share")) EXPECT_GT(stage["roofline_share"], 0.0);
+  }
+  EXPECT_THAT(names,
+              testing::ElementsAre("image decode", "preprocess", "tower", "projector", "prefill", "decode"));
+  EXPECT_GT(out["first_token_ms"], 0.0);
+  EXPECT_GT(out["limits"]["read_bytes_per_s"], 1e8);
+  const RunResult table = triptych({"bench", "--shapes", "llava-1.5-7b", "--layers", "1", "--weights", "bf16",
+                                    "--decode", "2", "--repeat", "1"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("llava-1.5-7b, random bf16 weights, 1 of 32 layers"));
+  EXPECT_THAT(table.out, HasSubstr("of the roofline"));
+}
+
+TEST(Program, VersionAndHelp) {
+  const RunResult version = triptych({"--version"});
+  EXPECT_EQ(version.exit_code, 0);
+  EXPECT_THAT(version.out, testing::StartsWith("triptych "));
+  EXPECT_THAT(triptych({"--version"}, "", {"TRIPTYCH_ISA=scalar"}).out, HasSubstr("instruction set scalar"));
+  const RunResult help = triptych({"run", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_EQ(help.err, "");
+  EXPECT_THAT(help.out, HasSubstr("--temperature"));
+  EXPECT_THAT(help.out, HasSubstr("Examples:"));
+  EXPECT_THAT(triptych({"--help"}).out, HasSubstr("verify"));
+  EXPECT_THAT(triptych({"--help-man"}).out, testing::StartsWith(".TH TRIPTYCH 1"));
+}
+
+TEST(Program, BashCompletes) {
+  const auto complete = [](const std::vector<std::string>& words) {
+    std::string script = "source <(\"$0\" completion bash); COMP_WORDS=(";
+    for (const std::string& word : words) script += " '" + word + "'";
+    script += "); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _triptych; printf '%s\\n' \"${COMPREPLY[@]}\"";
+    return run_program({"bash", "-c", script, program_path()}).out;
+  };
+  EXPECT_EQ(complete({"triptych", "ver"}), "verify\n");
+  EXPECT_THAT(complete({"triptych", "run", "--te"}), testing::StrEq("--temperature\n"));
+  EXPECT_EQ(complete({"triptych", "run", "m", "--kv-cache-dtype", "b"}), "bf16\n");
+  EXPECT_THAT(complete({"triptych", "run", (kSource / "ass").string()}), HasSubstr("assets"));
+}
+
+}  // namespace
+}  // namespace triptych::test

@@ -1,0 +1,105 @@
+// Whole models against the reference's values: those in the repository, and all others when the shared folder
+// is there.
+#include "cli/verify.h"
+
+#include <gtest/gtest.h>
+
+#include "cli/eval.h"
+#include "engine/load.h"
+#include "io/mapped_file.h"
+#include "io/safetensors.h"
+#include "support/shared_dir.h"
+
+namespace triptych::cli {
+namespace {
+
+const std::filesystem::path kSource = TRIPTYCH_SOURCE_DIR;
+
+std::string describe(const CaseReport& r, double tolerance) {
+  std::string out = r.error + " prompt: " + r.prompt_problem + " ids: " + r.ids_problem +
+                    " answer: " + r.answer_problem + " first diverging tap: " + r.first_diverging_tap;
+  for (const std::string& tap : r.missing_taps) out += " missing: " + tap;
+  for (const auto* list : {&r.inputs, &r.taps})
+    for (const NamedDifference& d : *list)
+      if (!d.difference.within(tolerance))
+        out += fmt::format("\n{}: {:.3g} ({:.3g} relative) {}", d.name, d.difference.max_abs,
+                           d.difference.relative(), d.difference.problem);
+  if (r.logits) out += fmt::format("\nlogits: {:.3g} {}", r.logits->relative(), r.logits->problem);
+  if (r.step_logits)
+    out += fmt::format("\nstep_logits: {:.3g} {}", r.step_logits->relative(), r.step_logits->problem);
+  return out + fmt::format("\ngreedy: {} of {}", r.greedy.n_equal, r.greedy.n_steps);
+}
+
+void expect_parity(const std::filesystem::path& model_directory, std::size_t n_cases, std::size_t n_tapped) {
+  const auto model = LoadedModel::open(model_directory);
+  const GoldenSet golden = read_golden(find_golden(model_directory));
+  const VerifyOptions options;
+  const auto reports = verify_model(*model, golden, options);
+  EXPECT_EQ(reports.size(), n_cases);
+  std::size_t n_with_taps = 0;
+  for (const CaseReport& report : reports) {
+    EXPECT_TRUE(report.passed) << report.name << ": " << describe(report, options.tolerance);
+    EXPECT_TRUE(report.logits.has_value() && report.step_logits.has_value()) << report.name;
+    EXPECT_EQ(report.greedy.n_equal, report.greedy.n_steps) << report.name;
+    n_with_taps += report.taps.empty() ? 0 : 1;
+  }
+  EXPECT_EQ(n_with_taps, n_tapped);
+}
+
+TEST(Parity, Llava) { expect_parity(kSource / "tests/data/golden/llava", 5, 2); }
+TEST(Parity, TheModelThatShips) { expect_parity(kSource / "assets/models/scenes-llava", 4, 2); }
+
+TEST(Parity, SharedLlava) {
+  TRIPTYCH_SHARED_OR_SKIP(directory, "golden/models/llava");
+  expect_parity(directory, 5, 2);
+}
+
+TEST(Parity, SharedTrainedLlava) {
+  TRIPTYCH_SHARED_OR_SKIP(directory, "golden/trained/llava");
+  expect_parity(directory, 4, 2);
+}
+
+// A model that is not the reference's must not pass: the comparison sees a single changed weight.
+TEST(Parity, AChangedWeightIsNamedByItsFirstTap) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "changed_llava";
+  std::filesystem::remove_all(directory);
+  std::filesystem::copy(kSource / "tests/data/golden/llava", directory);
+  WeightTable table = read_safetensors(directory / "model.safetensors");
+  std::vector<Tensor> copies;
+  std::vector<NamedTensor> tensors;
+  bool changed = false;
+  for (const WeightEntry& entry : table) {
+    copies.push_back(Tensor::copy_of(entry.view));
+    if (entry.name.find("language_model.model.layers.1.mlp.down_proj") != std::string::npos) {
+      copies.back().f32()[0] += 0.5F;
+      changed = true;
+    }
+    tensors.push_back({entry.name, copies.back()});
+  }
+  ASSERT_TRUE(changed);
+  write_safetensors(directory / "changed.safetensors", tensors);
+  table = WeightTable();
+  std::filesystem::rename(directory / "changed.safetensors", directory / "model.safetensors");
+  const auto model = LoadedModel::open(directory);
+  const auto reports = verify_model(*model, read_golden(directory), {});
+  EXPECT_FALSE(reports.front().passed);
+  EXPECT_EQ(reports.front().first_diverging_tap, "model.language_model.layers.1");
+  std::filesystem::remove_all(directory);
+}
+
+// The reference's accuracy and protocol are in the model's training.json.
+TEST(Parity, EvalEqualsTheReference) {
+  const std::filesystem::path directory = kSource / "assets/models/scenes-llava";
+  const std::filesystem::path data = kSource / "assets/eval/scenes";
+  const Json training = parse_json(read_text_file(directory / "training.json"), "training.json");
+  const auto model = LoadedModel::open(directory);
+  const EvalReport report =
+      evaluate(*model, data, read_questions(data), {.likelihood = false, .control = false});
+  EXPECT_EQ(report.total().n, 2400);
+  EXPECT_NEAR(report.total().accuracy(), training["eval_exact_match"].get<double>(), 0.003);
+  for (const auto& [kind, score] : report.kinds)
+    EXPECT_NEAR(score.accuracy(), training["eval_by_kind"].at(kind).get<double>(), 0.02) << kind;
+}
+
+}  // namespace
+}  // namespace triptych::cli
