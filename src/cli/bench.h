@@ -17,7 +17,7 @@ struct BenchOptions {
   int n_repeats = 3;
   int picture_width_px = 1920, picture_height_px = 1080;
   DType kv_cache_dtype = DType::kF16;
-  MediaOptions media;
+  MediaOptions media = {};
 };
 
 /// Median over the repeats.

@@ -62,7 +62,7 @@ struct EvalOptions {
   bool likelihood = true;
   bool control = true;
   int n_sequences = 16;  // answered at once
-  MediaOptions media;
+  MediaOptions media = {};
   DType kv_cache_dtype = DType::kF16;
 };
 

@@ -23,7 +23,8 @@ struct LoadOptions {
   int n_threads = 0;  // 0: all usable processors
   bool pin_threads = false;
   LinkPolicy links = LinkPolicy::kAllowHubCache;
-  std::optional<DType> weight_dtype;  // kF32, kF16 or kBF16: convert matrices while loading; else as stored
+  std::optional<DType> weight_dtype =
+      {};  // kF32, kF16 or kBF16: convert matrices while loading; else as stored
   bool tie_word_embeddings =
       false;  // tie the output layer although the checkpoint neither holds nor declares it
 };
