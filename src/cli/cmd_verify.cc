@@ -15,6 +15,7 @@ namespace {
 
 struct VerifyFlags {
   ModelFlags model;
+  MediaFlags media;
   std::string golden;
   std::string kv_cache_dtype = "auto";
   std::optional<double> tolerance;
@@ -76,6 +77,8 @@ void print_case(const CaseReport& report, double tolerance, bool summary) {
   if (report.logits) add_difference(table, "logits", *report.logits, tolerance);
   if (report.step_logits) add_difference(table, "step_logits", *report.step_logits, tolerance);
   out += table.render(2);
+  if (report.limits_from_grid)
+    out += "  pixel limits: those that the recorded grid implies, not the directory's\n";
   if (report.within_grey_level)
     out += "  pixels: within one grey level; taps, logits and steps are those of the reference's pixels\n";
   if (!report.first_diverging_tap.empty())
@@ -159,6 +162,7 @@ JsonOut case_json(const CaseReport& r, double tolerance) {
   if (!r.ids_problem.empty()) out["ids_problem"] = r.ids_problem;
   out["inputs"] = list_json(r.inputs, tolerance);
   out["pixels_within_grey_level"] = r.within_grey_level;
+  out["limits_from_grid"] = r.limits_from_grid;
   out["taps"] = list_json(r.taps, tolerance);
   out["missing_taps"] = r.missing_taps;
   out["first_diverging_tap"] = r.first_diverging_tap.empty() ? JsonOut() : JsonOut(r.first_diverging_tap);
@@ -179,7 +183,8 @@ int verify(const VerifyFlags& flags) {
       read_golden(flags.golden.empty() ? find_golden(flags.model.model) : find_golden(flags.golden));
   const auto model = flags.model.open();
   const VerifyOptions options{.tolerance = tolerance,
-                              .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF32)};
+                              .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF32),
+                              .media = flags.media.options};
   const auto reports =
       verify_model(*model, golden, options, [&](const CaseReport& report, std::size_t, std::size_t) {
         if (!flags.json) print_case(report, tolerance, flags.summary);
@@ -221,6 +226,7 @@ void add_verify_command(CLI::App& program, Action& action) {
                  "Keep keys and values as fp32 (auto), fp16 or bf16")
       ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
       ->type_name("TYPE");
+  flags->media.add_to(app);
   app.add_flag("--summary", flags->summary, "Only one line per case");
   app.add_flag("--json", flags->json, "Print one JSON object instead of tables");
   app.footer(

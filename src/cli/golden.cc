@@ -50,6 +50,8 @@ GoldenCase read_case(const JsonView& json, const std::filesystem::path& director
   for (const JsonView& part : parts.items()) out.parts.push_back(read_part(part, directory));
   out.is_video = json.get_bool("video", false);
   out.frames_per_s = json.get_double("fps", 0.0);
+  out.media_options.min_pixels = json.get_int("min_pixels", 0, 0);
+  out.media_options.max_pixels = json.get_int("max_pixels", 0, 0);
   if (const auto prompt = json.find("prompt")) out.prompt = prompt->as_string();
   if (const auto ids = json.find("input_ids")) out.input_ids = read_ids(*ids);
   if (const auto ids = json.find("generated_ids")) out.generated_ids = read_ids(*ids);

@@ -3,10 +3,10 @@
 // reference made of it.
 //
 // golden.json: {"reference", "cases": [{"name", "parts" (texts and picture file names in order; or {"text"},
-// {"image"}), "video" and "fps" (the pictures are frames of one video), "prompt", "input_ids",
-// "generated_ids", "margins", "text"}]}. <name>.safetensors: input.*, tap.*, logits [T, V], step_logits [n,
-// V]. The older form with "content" and one golden.safetensors for all cases (<name>.logits, ...) is read
-// too.
+// {"image"}), "video" and "fps" (the pictures are frames of one video), "min_pixels" and "max_pixels",
+// "prompt", "input_ids", "generated_ids", "margins", "text"}]}. <name>.safetensors: input.*, tap.*, logits
+// [T, V], step_logits [n, V]. The older form with "content" and one golden.safetensors for all cases
+// (<name>.logits, ...) is read too.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "models/model.h"
 #include "tensor/weight_table.h"
 
 namespace triptych::cli {
@@ -34,6 +35,7 @@ struct GoldenCase {
   std::vector<GoldenPart> parts;
   bool is_video = false;
   double frames_per_s = 0;
+  MediaOptions media_options;  // limits the reference's processor was given beside the checkpoint's own
   std::optional<std::string> prompt;
   std::vector<std::int32_t> input_ids;      // placeholders expanded
   std::vector<std::int32_t> generated_ids;  // greedy

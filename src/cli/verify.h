@@ -44,6 +44,8 @@ struct CaseReport {
   // steps are then those of the reference's pixels, so that they still compare the model, and the answer is
   // that of our own.
   bool within_grey_level = false;
+  // The recorded grid was made with other pixel limits than the directory's; those it implies were used.
+  bool limits_from_grid = false;
   std::vector<NamedDifference> taps;      // in the order of execution
   std::vector<std::string> missing_taps;  // in the golden file, not in this model
   std::vector<std::string> not_compared;  // inputs that have no counterpart here
@@ -59,6 +61,7 @@ struct CaseReport {
 struct VerifyOptions {
   double tolerance = 1e-4;  // of a largest error relative to the largest magnitude
   DType kv_cache_dtype = DType::kF32;
+  MediaOptions media = {};  // for cases that name no limits of their own
 };
 
 /// Called after each case, with its index and the number of cases.
