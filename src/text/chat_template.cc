@@ -198,7 +198,7 @@ ChatMessage parts_message(std::string role, std::vector<ContentPart> parts) {
 
 ChatTemplate::Capabilities probe(const jinja::Program& program) {
   ChatTemplate::Capabilities can;
-  const ChatTemplateLimits limits{1'000'000, 16u << 20, 1u << 20};
+  const ChatTemplateLimits limits{200'000, 16u << 20, 1u << 20};
   const auto render = [&](std::vector<ChatMessage> messages,
                           OrderedJson tools = nullptr) -> std::optional<MarkedString> {
     ChatInput input;
