@@ -274,6 +274,8 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
   input.messages = request.messages;
   input.add_generation_prompt = request.add_generation_prompt && !request.continue_final_message;
   input.continue_final_message = request.continue_final_message;
+  input.image_placeholder = info().image_placeholder;
+  input.video_placeholder = info().video_placeholder;
   input.tools = request.tools;
   input.variables = request.template_variables;
   const auto special = [&](const char* name, std::optional<std::int32_t> id) {
