@@ -2,7 +2,7 @@
 # Installs the Debian packages that README's dependency table lists, and nothing else.
 #   scripts/setup.sh          what a build with its tests needs
 #   scripts/setup.sh --dev    and what the full checks need: clang, its tools and runtimes, benchmarks, Python
-# Debian 12 and 13; the names are the same on Ubuntu 22.04 and 24.04. A second run installs nothing.
+# Debian 12 and 13; Ubuntu 22.04 and 24.04 should have the same names (not tried). A second run installs nothing.
 set -euo pipefail
 
 # Keep both lists in step with the table in README.md (tools/check_docs.py compares them).
