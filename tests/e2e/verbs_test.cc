@@ -80,7 +80,9 @@ TEST(Trace, WritesWhatTheGoldenFilesHold) {
     ++n_taps;
     ASSERT_TRUE(ours.contains(entry.name)) << entry.name;
     EXPECT_EQ(ours.at(entry.name).view.numel(), entry.view.numel()) << entry.name;
-    if (entry.view.rank() <= 3) EXPECT_EQ(ours.at(entry.name).view.shape(), entry.view.shape()) << entry.name;
+    if (entry.view.rank() <= 3) {
+      EXPECT_EQ(ours.at(entry.name).view.shape(), entry.view.shape()) << entry.name;
+    }
   }
   EXPECT_GE(n_taps, 19);
   const auto* a = ours.at("input_ids").view.as<std::int64_t>();
@@ -145,7 +147,9 @@ TEST(Bench, TableAndJson) {
   for (const json& stage : out["stages"]) {
     names.push_back(stage["name"]);
     EXPECT_GT(stage["ms"], 0.0);
-    if (stage.contains("roofline_share")) EXPECT_GT(stage["roofline_share"], 0.0);
+    if (stage.contains("roofline_share")) {
+      EXPECT_GT(stage["roofline_share"], 0.0);
+    }
   }
   EXPECT_THAT(names,
               testing::ElementsAre("image decode", "preprocess", "tower", "projector", "prefill", "decode"));
