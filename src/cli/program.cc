@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -100,6 +101,12 @@ int run_program(int argc, const char* const* argv) {
   CLI::App program;
   try {
     build_program(program, action);
+    if (argc > 1 && argv[1][0] != '-') {  // the parser's own message would not name it
+      const auto is_meant = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
+      const auto verbs = program.get_subcommands([](const CLI::App*) { return true; });
+      if (std::none_of(verbs.begin(), verbs.end(), is_meant))
+        return report(kExitBadInput, fmt::format("no verb is named \"{}\" (see triptych --help)", argv[1]));
+    }
     try {
       program.parse(argc, argv);
     } catch (const CLI::CallForHelp&) {

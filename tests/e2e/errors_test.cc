@@ -56,7 +56,7 @@ TEST_F(BrokenModel, WrongField) {
   c["text_config"]["num_hidden_layers"] = 4;
   c["text_config"]["hidden_size"] = 256;
   set_config(c);
-  expect_bad_input(ask(model_), "[576, 256]");  // names the tensor's shape that was expected
+  expect_bad_input(ask(model_), "expected shape [256, 128], got [128, 128]");
 }
 
 TEST_F(BrokenModel, UnknownArchitectureNamesTheNearest) {
