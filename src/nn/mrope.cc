@@ -46,7 +46,10 @@ MropePositions mrope_positions(std::int64_t n_tokens, std::span<const MropeMedia
                        m.grid_w > 0 && m.first_row + std::int64_t{m.grid_t} * m.grid_h * m.grid_w <= n_tokens,
                    "[mrope] grid {}x{}x{} at row {} of {}", m.grid_t, m.grid_h, m.grid_w, m.first_row,
                    n_tokens);
-    for (; static_cast<std::int64_t>(row) < m.first_row; ++next) put(next, next, next);
+    while (static_cast<std::int64_t>(row) < m.first_row) {
+      put(next, next, next);  // advances row
+      ++next;
+    }
     for (int t = 0; t < m.grid_t; ++t) {
       const std::int64_t at = next + temporal_offset(m, t);
       for (int h = 0; h < m.grid_h; ++h)
@@ -54,7 +57,10 @@ MropePositions mrope_positions(std::int64_t n_tokens, std::span<const MropeMedia
     }
     next += std::max(m.grid_h, m.grid_w);
   }
-  for (; row < n; ++next) put(next, next, next);
+  while (row < n) {
+    put(next, next, next);
+    ++next;
+  }
   out.next_position = static_cast<std::int32_t>(largest + 1);
   return out;
 }

@@ -59,6 +59,24 @@ TEST(Parity, SharedTrainedLlava) {
   expect_parity(directory, 4, 2);
 }
 
+TEST(Parity, Qwen2Vl) { expect_parity(kSource / "tests/data/golden/qwen2_vl", 3, 2); }
+TEST(Parity, Qwen25Vl) { expect_parity(kSource / "tests/data/golden/qwen2_5_vl", 3, 2); }
+TEST(Parity, TheOtherModelThatShips) { expect_parity(kSource / "assets/models/scenes-qwen2-vl", 4, 2); }
+
+// Every other family's random model.
+TEST(Parity, SharedFamilies) {
+  struct Family {
+    const char* name;
+    std::size_t n_cases;
+  };
+  for (const Family& family : {Family{"llava_next", 5}, Family{"qwen2_vl", 7}, Family{"qwen2_5_vl", 7},
+                               Family{"fuyu", 3}, Family{"blip2", 3}, Family{"instructblip", 2}}) {
+    TRIPTYCH_SHARED_OR_SKIP(directory, std::string("golden/models/") + family.name);
+    SCOPED_TRACE(family.name);
+    expect_parity(directory, family.n_cases, 2);
+  }
+}
+
 // A model that is not the reference's must not pass: the comparison sees a single changed weight.
 TEST(Parity, AChangedWeightIsNamedByItsFirstTap) {
   const auto directory = std::filesystem::path(testing::TempDir()) / "changed_llava";
