@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -102,6 +103,7 @@ TEST_P(ThreadPoolTest, RunCallsEachThreadOnceAndAtTheSameTime) {
 
 TEST_P(ThreadPoolTest, ExceptionReachesTheCallerAndThePoolGoesOn) {
   ThreadPool pool(GetParam());
+  int fewest_calls = 10000;
   for (int repeat = 0; repeat < 50; ++repeat) {
     std::atomic<int> n_calls{0};
     try {
@@ -113,7 +115,7 @@ TEST_P(ThreadPoolTest, ExceptionReachesTheCallerAndThePoolGoesOn) {
     } catch (const Error& error) {
       EXPECT_STREQ(error.what(), "piece 5");
     }
-    EXPECT_LT(n_calls.load(), 10000);
+    fewest_calls = std::min(fewest_calls, n_calls.load());
     EXPECT_THROW(pool.run([](int thread, int) {
       if (thread == 0) throw std::runtime_error("thread");
     }),
@@ -121,6 +123,12 @@ TEST_P(ThreadPoolTest, ExceptionReachesTheCallerAndThePoolGoesOn) {
     int sum = 0;
     pool.parallel_for(1, 1, [&](std::size_t, std::size_t, int) { ++sum; });
     EXPECT_EQ(sum, 1);
+  }
+  // Pieces not yet begun are skipped. (Once in a while the thrower is put to sleep while the others do all of
+  // them.)
+  EXPECT_LT(fewest_calls, 10000);
+  if (GetParam() == 1) {
+    EXPECT_EQ(fewest_calls, 6);
   }
 }
 
