@@ -216,12 +216,20 @@ void ExecContext::scatter_rows(const TensorView& src, std::span<const std::int32
 TensorView ExecContext::patchify(const TensorView& picture, int patch_size_px) {
   check_f32("patchify", picture);
   TRIPTYCH_CHECK(picture.rank() == 3 && picture.is_contiguous() && patch_size_px > 0 &&
-                     picture.dim(1) % patch_size_px == 0 && picture.dim(2) % patch_size_px == 0,
+                     picture.dim(1) >= patch_size_px && picture.dim(2) >= patch_size_px,
                  "[patchify] picture {} in patches of {}", shape_of(picture), patch_size_px);
   const std::int64_t gh = picture.dim(1) / patch_size_px;
   const std::int64_t gw = picture.dim(2) / patch_size_px;
   TensorView y = empty({gh * gw, picture.dim(0) * patch_size_px * patch_size_px});
-  backend_.patchify(picture, patch_size_px, y);
+  if (picture.dim(1) == gh * patch_size_px && picture.dim(2) == gw * patch_size_px) {
+    backend_.patchify(picture, patch_size_px, y);
+    return y;
+  }
+  const ArenaScope scratch(arena_);
+  TensorView whole = empty({picture.dim(0), gh * patch_size_px, gw * patch_size_px});
+  for (std::int64_t c = 0; c < picture.dim(0); ++c)
+    copy(picture.row(c).rows(0, whole.dim(1)).cols(0, whole.dim(2)), whole.row(c));
+  backend_.patchify(whole, patch_size_px, y);
   return y;
 }
 

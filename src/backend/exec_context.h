@@ -74,6 +74,8 @@ class ExecContext {
   void scale_rows(TensorView x, std::span<const float> factors);
   TensorView gather_rows(const TensorView& src, std::span<const std::int32_t> rows);
   void scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView dst);
+  /// Pixels behind the last whole patch are not read, as a convolution without padding does (SigLIP: 384 in
+  /// patches of 14).
   TensorView patchify(const TensorView& picture, int patch_size_px);
   /// Elements of `from` into `to`; strides may differ.
   void copy(const TensorView& from, TensorView to);
