@@ -46,19 +46,15 @@ void BM_Attention(benchmark::State& state) {
   const Tensor y(DType::kF32, {n, heads, d});
   const double pairs = static_cast<double>(causal ? n * (n + 1) / 2 : n * n);
   const double flops = 4.0 * pairs * static_cast<double>(heads * d);
-  std::vector<double> ratios;
-  std::vector<double> gflops;
+  Ratios ratios;
   for (auto _ : state) {
-    const double peak = probe.fp32_flops_per_s(0.01);
-    const double begin = now_s(n_threads);
+    const Rate limit = probe.fp32_flops(0.01);
+    const Stopwatch watch(n_threads);
     attention(runtime, args, y);
-    const double seconds = now_s(n_threads) - begin;
-    state.SetIterationTime(seconds);
-    ratios.push_back(flops / seconds / peak);
-    gflops.push_back(flops / seconds / 1e9);
+    ratios.add(watch.rate(flops), limit);
+    state.SetIterationTime(watch.wall_s());
   }
-  state.counters["of_peak"] = median(ratios);
-  state.counters["GFLOPS"] = median(gflops);
+  ratios.report(state, "of_peak", "GFLOPS");
   state.SetLabel(runtime.attention.name);
 }
 BENCHMARK(BM_Attention)
@@ -94,20 +90,16 @@ void BM_Decode(benchmark::State& state) {
   const KvSequence sequence = {0, 1, n_context, n_context, pages};
   const Tensor q = numbers({1, heads, d});
   const Tensor y(DType::kF32, {1, heads, d});
-  std::vector<double> ratios;
-  std::vector<double> gbytes;
+  Ratios ratios;
   for (auto _ : state) {
-    const double read = probe.read_bytes_per_s();
-    const double begin = now_s(n_threads);
+    const Rate limit = probe.read_bytes();
+    const Stopwatch watch(n_threads);
     for (int layer = 0; layer < n_layers; ++layer)
       paged_attention(runtime, cache, layer, {&sequence, 1}, 0.1F, q, y);
-    const double seconds = now_s(n_threads) - begin;
-    state.SetIterationTime(seconds);
-    ratios.push_back(static_cast<double>(layer_bytes) * n_layers / seconds / read);
-    gbytes.push_back(static_cast<double>(layer_bytes) * n_layers / seconds / 1e9);
+    ratios.add(watch.rate(static_cast<double>(layer_bytes) * n_layers), limit);
+    state.SetIterationTime(watch.wall_s());
   }
-  state.counters["of_read"] = median(ratios);
-  state.counters["GB/s"] = median(gbytes);
+  ratios.report(state, "of_read", "GB/s");
   state.SetLabel(runtime.attention.name);
 }
 BENCHMARK(BM_Decode)

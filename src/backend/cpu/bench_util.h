@@ -1,24 +1,42 @@
 // Helpers of the benchmarks that compare with the machine's limits.
 #pragma once
 
-#include <time.h>
+#include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <string>
 #include <vector>
 
-namespace triptych::cpu {
+#include "backend/cpu/probe.h"
 
-/// As MachineProbe: processor time of the one thread, else wall time.
-inline double now_s(int n_threads) {
-  timespec t{};
-  clock_gettime(n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
+namespace triptych::cpu {
 
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
 }
+
+/// Ratios of what was reached to a limit measured just before, by wall time and by processor time. On a busy
+/// machine the second is the one to read.
+class Ratios {
+ public:
+  void add(const Rate& reached, const Rate& limit) {
+    rate_.push_back(reached.cpu);
+    wall_.push_back(reached.wall / limit.wall);
+    cpu_.push_back(reached.cpu / limit.cpu);
+  }
+  /// Medians as counters: "<of>" and "<of>_wall" as ratios, `unit` in 1e9 a second.
+  void report(benchmark::State& state, const std::string& of, const std::string& unit) const {
+    state.counters[of] = median(cpu_);
+    state.counters[of + "_wall"] = median(wall_);
+    state.counters[unit] = median(rate_) / 1e9;
+  }
+
+ private:
+  std::vector<double> rate_;
+  std::vector<double> wall_;
+  std::vector<double> cpu_;
+};
 
 }  // namespace triptych::cpu

@@ -108,40 +108,6 @@ Division divide(const Runtime& runtime, const CpuLinear& w, const Blocking& bloc
   return {group, n_groups, std::clamp<std::int64_t>(ceil_div(wanted, n_groups), 1, most_splits)};
 }
 
-// Asks for the next block of the weight while the present one is multiplied, a few lines between two tiles: a
-// row of a block is too short for the hardware to see a stream.
-class Prefetcher {
- public:
-  Prefetcher(const RowRange& range, const Blocking& blocking, std::int64_t block, std::int64_t n_steps) {
-    if (block >= blocking.n_k_blocks) return;
-    const std::ptrdiff_t element = static_cast<std::ptrdiff_t>(element_bytes(range.part->type));
-    const std::int64_t k0 = blocking.k_begin(block);
-    row_ = row_address(*range.part, range.begin) + k0 * element;
-    row_stride_ = range.part->row_stride * element;
-    row_lines_ = ceil_div((blocking.k_begin(block + 1) - k0) * element, kLine_bytes);
-    lines_left_ = row_lines_ * (range.end - range.begin);
-    per_step_ = ceil_div(lines_left_, n_steps);
-  }
-  void step() {
-    for (std::int64_t i = std::min(per_step_, lines_left_); i > 0; --i, --lines_left_) {
-      __builtin_prefetch(row_ + line_ * kLine_bytes, 0, 2);
-      if (++line_ == row_lines_) {
-        line_ = 0;
-        row_ += row_stride_;
-      }
-    }
-  }
-
- private:
-  static constexpr std::int64_t kLine_bytes = 64;
-  const std::byte* row_ = nullptr;
-  std::ptrdiff_t row_stride_ = 0;
-  std::int64_t line_ = 0;
-  std::int64_t row_lines_ = 0;
-  std::int64_t lines_left_ = 0;
-  std::int64_t per_step_ = 0;
-};
-
 // The columns of `range` times tiles [tile_begin, tile_end) of the packed rows. Inner loops: for a block of
 // k, the panels are packed into the second-level cache; each tile of x meets all of them from the first-level
 // cache.
@@ -167,15 +133,12 @@ void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocki
       gemm.pack(
           {row, n_columns, range.part->type, k0, k, 1.0F, panels + p * k * width, static_cast<int>(width)});
     }
-    Prefetcher ahead(range, blocking, b + 1, (tile_end - tile_begin) * n_panels);
     for (std::int64_t t = tile_begin; t < tile_end; ++t) {
       const std::int64_t first = blocking.tile_begin(t);
       const int rows = static_cast<int>(blocking.tile_begin(t + 1) - first);
-      for (std::int64_t p = 0; p < n_panels; ++p) {
-        ahead.step();
+      for (std::int64_t p = 0; p < n_panels; ++p)
         gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panels + p * k * width,
                    products + (first - first_row) * stride + p * width, stride, b > 0});
-      }
     }
   }
   for (std::int64_t m = first_row; m < blocking.tile_begin(tile_end); ++m)
@@ -206,40 +169,60 @@ void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& bl
   }
 }
 
-// The rows of x in nearly equal groups that one call of the kernel takes.
-struct VectorGroups {
-  VectorGroups(const Runtime& runtime, const LinearCall& call)
-      : n_rows(call.n_rows),
-        n(ceil_div(call.n_rows, runtime.gemv.max_vectors)),
-        padded_k(ceil_div(call.weight.n_in(), runtime.gemv.lanes) * runtime.gemv.lanes) {}
-  std::int64_t begin(std::int64_t g) const { return g * n_rows / n; }
+// The rows of x in nearly equal groups, each for one call of the kernel, packed as kernels/gemv/gemv.h says:
+// once for bf16 matrices and once for others, as far as the weight has such parts.
+class PackedVectors {
+ public:
+  PackedVectors(Runtime& runtime, const LinearCall& call)
+      : call_(call), lanes_(runtime.gemv.lanes), n_groups_(ceil_div(call.n_rows, runtime.gemv.max_vectors)) {
+    const std::int64_t floats =
+        kernels::gemv_x_floats(lanes_, static_cast<int>(call.n_rows), call.weight.n_in());
+    float* memory = runtime.shared_scratch(static_cast<std::size_t>(2 * floats));
+    for (const CpuLinear::Part& part : call.weight.parts()) {
+      float*& x = part.type == ElementType::kBF16 ? pairs_ : plain_;
+      if (x != nullptr) continue;
+      x = memory;
+      memory += floats;
+      for (std::int64_t g = 0; g < n_groups_; ++g) pack(part.type, g, x);
+    }
+  }
 
-  std::int64_t n_rows;
-  std::int64_t n;
-  std::int64_t padded_k;
-};
+  std::int64_t n_groups() const { return n_groups_; }
+  std::int64_t begin(std::int64_t g) const { return g * call_.n_rows / n_groups_; }
+  const float* x(ElementType type, std::int64_t g) const {
+    return address(g, type == ElementType::kBF16 ? pairs_ : plain_);
+  }
 
-// x as kernels/gemv/gemv.h wants it, group after group; x itself when it has that form.
-const float* pack_vectors(Runtime& runtime, const LinearCall& call, const VectorGroups& groups) {
-  const std::int64_t k = call.weight.n_in();
-  const std::int64_t lanes = runtime.gemv.lanes;
-  if (call.n_rows == 1 && k == groups.padded_k) return call.x;
-  float* out = runtime.shared_scratch(static_cast<std::size_t>(groups.padded_k * call.n_rows));
-  for (std::int64_t g = 0; g < groups.n; ++g) {
-    const std::int64_t first = groups.begin(g);
-    const std::int64_t n = groups.begin(g + 1) - first;
-    for (std::int64_t m = 0; m < n; ++m) {
-      const float* from = call.x + (first + m) * call.x_stride;
-      float* to = out + first * groups.padded_k + m * lanes;
-      for (std::int64_t i = 0; i < k; i += lanes, to += n * lanes) {
-        const std::int64_t count = std::min(lanes, k - i);
-        std::copy(from + i, from + i + count, to);
-        std::fill(to + count, to + lanes, 0.0F);
+ private:
+  float* address(std::int64_t g, float* x) const {
+    return x + kernels::gemv_x_floats(lanes_, static_cast<int>(begin(g)), call_.weight.n_in());
+  }
+
+  void pack(ElementType type, std::int64_t g, float* all) {
+    const std::int64_t k = call_.weight.n_in();
+    const int n = static_cast<int>(begin(g + 1) - begin(g));
+    const std::int64_t half = static_cast<std::int64_t>(n) * lanes_;  // distance of the halves of a group
+    const bool pairs = type == ElementType::kBF16;
+    for (int m = 0; m < n; ++m) {
+      const float* from = call_.x + (begin(g) + m) * call_.x_stride;
+      float* to = address(g, all) + m * lanes_;
+      for (std::int64_t i = 0; i < k; i += 2 * lanes_, to += 2 * half) {
+        for (std::int64_t lane = 0; lane < lanes_; ++lane) {
+          const std::int64_t first = i + (pairs ? 2 * lane : lane);
+          const std::int64_t second = i + (pairs ? 2 * lane + 1 : lanes_ + lane);
+          to[lane] = first < k ? from[first] : 0.0F;
+          to[half + lane] = second < k ? from[second] : 0.0F;
+        }
       }
     }
   }
-  return out;
-}
+
+  const LinearCall& call_;
+  int lanes_;
+  std::int64_t n_groups_;
+  float* plain_ = nullptr;
+  float* pairs_ = nullptr;
+};
 
 }  // namespace
 
@@ -285,18 +268,17 @@ void linear_few_rows(Runtime& runtime, const LinearCall& call) {
   const CpuLinear& w = call.weight;
   const std::int64_t row_bytes = w.n_in() * 4;
   const std::int64_t step = std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
-  const VectorGroups groups(runtime, call);
-  const float* x = pack_vectors(runtime, call, groups);
+  const PackedVectors vectors(runtime, call);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
   const auto piece = [&](std::int64_t index, int thread) {
     const RowRange range = range_at(w, step, index);
     const std::int64_t n_columns = range.end - range.begin;
     float* products = runtime.thread_scratch(thread);
-    for (std::int64_t g = 0; g < groups.n; ++g)
+    for (std::int64_t g = 0; g < vectors.n_groups(); ++g)
       runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
-                         static_cast<int>(n_columns), w.n_in(), x + groups.begin(g) * groups.padded_k,
-                         static_cast<int>(groups.begin(g + 1) - groups.begin(g)),
-                         products + groups.begin(g) * step, step});
+                         static_cast<int>(n_columns), w.n_in(), vectors.x(range.part->type, g),
+                         static_cast<int>(vectors.begin(g + 1) - vectors.begin(g)),
+                         products + vectors.begin(g) * step, step});
     for (std::int64_t m = 0; m < call.n_rows; ++m)
       finish_row(runtime, call, m, range.part->first_row + range.begin, n_columns, products + m * step);
   };

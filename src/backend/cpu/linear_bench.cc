@@ -1,42 +1,52 @@
 // Products against the machine's limits. Every round measures the limit and the product one after the other;
-// the counter is the median of the ratios, which a busy machine disturbs least.
+// the counter is the median of the ratios, by processor time (and with _wall by wall time).
 //   of_peak: multiply-adds per second / peak of fused multiply-adds in registers
 //   of_read: bytes of the weight per second / read bandwidth of a linear stream
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
-#include <cstring>
+#include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "backend/cpu/bench_util.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/probe.h"
+#include "base/error.h"
 
 namespace triptych::cpu {
 namespace {
 
-// A matrix [N, K] of small numbers, repeated so that copies together exceed the caches; in pages of 4 KB, as
-// a mapped file is.
+// A matrix [N, K] of small numbers, repeated so that copies together exceed the caches; in a mapped file, as
+// weights are.
 struct Matrices {
   Matrices(std::int64_t n, std::int64_t k, DType dtype, std::size_t total_bytes) {
     const std::size_t size_bytes = static_cast<std::size_t>(n * k) * triptych::size_bytes(dtype);
     const std::size_t n_copies = std::max<std::size_t>(1, total_bytes / size_bytes);
+    const std::size_t mapped_bytes = n_copies * size_bytes;
+    std::FILE* file = std::tmpfile();
+    TRIPTYCH_CHECK(file != nullptr, "no temporary file");
+    std::setvbuf(file, nullptr, _IONBF, 0);  // large writes, so that the system keeps the file in large pieces
+    // 16-bit patterns of numbers near 0.01 in all three formats (two of them make a float too).
+    std::vector<std::uint16_t> words(size_bytes / 2);
+    for (std::size_t i = 0; i < words.size(); ++i)
+      words[i] = static_cast<std::uint16_t>(0x2c00U + (i * 2654435761U >> 24 & 0xffU));
+    for (std::size_t c = 0; c < n_copies; ++c)
+      TRIPTYCH_CHECK(std::fwrite(words.data(), 2, words.size(), file) == words.size(), "disk full");
+    std::fflush(file);
+    void* memory = mmap(nullptr, mapped_bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, fileno(file), 0);
+    TRIPTYCH_CHECK(memory != MAP_FAILED, "cannot map");
+    std::fclose(file);
+    owner = std::shared_ptr<void>(memory, [mapped_bytes](void* p) { munmap(p, mapped_bytes); });
     for (std::size_t c = 0; c < n_copies; ++c) {
-      const std::size_t mapped = (size_bytes + (std::size_t{2} << 20)) & ~((std::size_t{2} << 20) - 1);
-      void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      owners.emplace_back(memory, [mapped](void* p) { munmap(p, mapped); });
-      // 16-bit patterns of numbers near 0.01 in all three formats (two of them make a float too).
-      auto* words = static_cast<std::uint16_t*>(memory);
-      for (std::size_t i = 0; i < size_bytes / 2; ++i)
-        words[i] = static_cast<std::uint16_t>(0x2c00U + (i * 2654435761U >> 24));
       LinearSpec spec;
       spec.name = "bench";
-      spec.parts.push_back({"w", TensorView(memory, dtype, {n, k}), owners.back(), ""});
+      spec.parts.push_back(
+          {"w", TensorView(static_cast<std::byte*>(memory) + c * size_bytes, dtype, {n, k}), owner, ""});
       weights.push_back(std::make_unique<CpuLinear>(spec));
     }
   }
-  std::vector<std::shared_ptr<void>> owners;
+  std::shared_ptr<void> owner;
   std::vector<std::unique_ptr<CpuLinear>> weights;
 };
 
@@ -52,7 +62,6 @@ void run(benchmark::State& state, bool many, DType dtype) {
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) * 0.1F - 0.8F;
   std::vector<float> y(static_cast<std::size_t>(m * n));
   const auto product = [&] {
-    const double begin = now_s(n_threads);
     for (const auto& weight : w.weights) {
       const LinearCall call{*weight, m, x.data(), k, kernels::Function::kNone, nullptr, 0, y.data(), n};
       if (many) {
@@ -61,33 +70,21 @@ void run(benchmark::State& state, bool many, DType dtype) {
         linear_few_rows(runtime, call);
       }
     }
-    return now_s(n_threads) - begin;
   };
   product();
   const double n_copies = static_cast<double>(w.weights.size());
   const double flops = 2.0 * static_cast<double>(m * n * k) * n_copies;
   const double bytes = static_cast<double>(w.weights[0]->read_bytes()) * n_copies;
-  std::vector<double> of_peak;
-  std::vector<double> of_read;
-  std::vector<double> gflops;
-  std::vector<double> gbytes;
+  Ratios ratios;
   for (auto _ : state) {
-    const double peak = many ? probe.fp32_flops_per_s(0.02) : 0;
-    const double read = many ? 0 : probe.read_bytes_per_s();
-    const double seconds = product();
-    state.SetIterationTime(seconds);
-    gflops.push_back(flops / seconds / 1e9);
-    gbytes.push_back(bytes / seconds / 1e9);
-    if (many) of_peak.push_back(flops / seconds / peak);
-    if (!many) of_read.push_back(bytes / seconds / read);
+    const Rate limit = many ? probe.fp32_flops(0.02) : probe.read_bytes();
+    const Stopwatch watch(n_threads);
+    product();
+    const Rate reached = watch.rate(many ? flops : bytes);
+    state.SetIterationTime(watch.wall_s());
+    ratios.add(reached, limit);
   }
-  if (many) {
-    state.counters["of_peak"] = median(of_peak);
-    state.counters["GFLOPS"] = median(gflops);
-  } else {
-    state.counters["of_read"] = median(of_read);
-    state.counters["GB/s"] = median(gbytes);
-  }
+  ratios.report(state, many ? "of_peak" : "of_read", many ? "GFLOPS" : "GB/s");
   state.SetLabel(runtime.gemm.name);
 }
 

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -14,11 +15,18 @@
 namespace triptych {
 namespace {
 
-// Wall time; for one thread its processor time, which other programs on the machine disturb less.
-double now_s(bool one_thread) {
+constexpr std::size_t kPiece_bytes = std::size_t{1} << 20;
+constexpr std::size_t kHugePage_bytes = std::size_t{2} << 20;
+
+double seconds_of(clockid_t clock) noexcept {
   timespec t{};
-  clock_gettime(one_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
+  clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+// One thread's own time, or that of all.
+clockid_t cpu_clock(int n_threads) noexcept {
+  return n_threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_PROCESS_CPUTIME_ID;
 }
 
 // a = 1 - 2^-10 and b = 1: chains of a x + b stay finite and normal.
@@ -33,45 +41,48 @@ struct MachineProbe::State {
       : kernels(kernels::probe_kernels(isa)),
         pool(n_threads),
         sinks(static_cast<std::size_t>(pool.n_threads())),
-        buffer(Buffer::allocate(buffer_bytes / 4096 * 4096)) {
+        buffer(Buffer::allocate(buffer_bytes + kHugePage_bytes)),
+        data(buffer.data() +
+             (kHugePage_bytes - reinterpret_cast<std::uintptr_t>(buffer.data()) % kHugePage_bytes)),
+        n_pieces(std::max<std::size_t>(1, buffer_bytes / kPiece_bytes)) {
 #if defined(MADV_HUGEPAGE)
-    madvise(buffer.data(), buffer.size_bytes(), MADV_HUGEPAGE);  // a hint; fails harmlessly when misaligned
+    madvise(data, buffer_bytes, MADV_HUGEPAGE);  // a hint
 #endif
-    std::memset(buffer.data(), 1, buffer.size_bytes());
+    std::memset(data, 1, buffer_bytes);
   }
 
-  double rate(double (*loop)(long, float*), double seconds) {
-    if (loop == nullptr) return 0;
+  Rate rate(double (*loop)(long, float*), double seconds) {
+    if (loop == nullptr) return {};
     // Find how many rounds fill the time, on this thread.
     long rounds = 1000;
     for (;;) {
-      const double begin = now_s(true);
+      const double begin_s = seconds_of(CLOCK_THREAD_CPUTIME_ID);
       loop(rounds, sinks[0].values);
-      const double took = now_s(true) - begin;
-      if (took > seconds / 8 || rounds > 1'000'000'000) {
-        rounds =
-            std::max(1L, static_cast<long>(static_cast<double>(rounds) * seconds / std::max(took, 1e-9)));
+      const double took_s = seconds_of(CLOCK_THREAD_CPUTIME_ID) - begin_s;
+      if (took_s > seconds / 8 || rounds > 1'000'000'000) {
+        const double fill = static_cast<double>(rounds) * seconds / std::max(took_s, 1e-9);
+        rounds = std::max(1L, static_cast<long>(fill));
         break;
       }
       rounds *= 4;
     }
     std::vector<double> done(sinks.size(), 0.0);
-    const bool one = pool.n_threads() == 1;
-    const double begin = now_s(one);
+    const Stopwatch watch(pool.n_threads());
     pool.run([&](int thread, int) {
       const auto t = static_cast<std::size_t>(thread);
       done[t] = loop(rounds, sinks[t].values);
     });
-    const double took = now_s(one) - begin;
     double total = 0;
     for (const double d : done) total += d;
-    return total / took;
+    return watch.rate(total);
   }
 
   const kernels::ProbeKernels& kernels;
   ThreadPool pool;
   std::vector<Sink> sinks;
   Buffer buffer;
+  std::byte* data;
+  std::size_t n_pieces;  // of the buffer, for read_bytes
 };
 
 MachineProbe::MachineProbe(int n_threads, Isa isa, std::size_t read_buffer_bytes)
@@ -79,36 +90,42 @@ MachineProbe::MachineProbe(int n_threads, Isa isa, std::size_t read_buffer_bytes
 MachineProbe::~MachineProbe() = default;
 
 int MachineProbe::n_threads() const noexcept { return state_->pool.n_threads(); }
-double MachineProbe::fp32_flops_per_s(double seconds) { return state_->rate(state_->kernels.fma, seconds); }
-double MachineProbe::int8_ops_per_s(double seconds) {
-  return state_->rate(state_->kernels.int8_dot, seconds);
-}
-double MachineProbe::bf16_flops_per_s(double seconds) {
-  return state_->rate(state_->kernels.bf16_dot, seconds);
-}
+Rate MachineProbe::fp32_flops(double seconds) { return state_->rate(state_->kernels.fma, seconds); }
+Rate MachineProbe::int8_ops(double seconds) { return state_->rate(state_->kernels.int8_dot, seconds); }
+Rate MachineProbe::bf16_flops(double seconds) { return state_->rate(state_->kernels.bf16_dot, seconds); }
 
-double MachineProbe::read_bytes_per_s() {
-  constexpr std::size_t kPiece_bytes = std::size_t{1} << 20;
-  const std::size_t n = state_->buffer.size_bytes() / kPiece_bytes;
-  const bool one = n_threads() == 1;
-  const double begin = now_s(one);
+Rate MachineProbe::read_bytes() {
+  const std::size_t n = state_->n_pieces;
+  const Stopwatch watch(n_threads());
   state_->pool.parallel_for(n, 1, [&](std::size_t first, std::size_t last, int thread) {
-    state_->kernels.read(state_->buffer.data() + first * kPiece_bytes, (last - first) * kPiece_bytes,
+    state_->kernels.read(state_->data + first * kPiece_bytes, (last - first) * kPiece_bytes,
                          state_->sinks[static_cast<std::size_t>(thread)].values);
   });
-  return static_cast<double>(n * kPiece_bytes) / (now_s(one) - begin);
+  return watch.rate(static_cast<double>(n * kPiece_bytes));
 }
 
 MachineLimits MachineProbe::measure(int n_rounds) {
   MachineLimits best;
   best.n_threads = n_threads();
   for (int i = 0; i < n_rounds; ++i) {
-    best.fp32_flops_per_s = std::max(best.fp32_flops_per_s, fp32_flops_per_s());
-    best.read_bytes_per_s = std::max(best.read_bytes_per_s, read_bytes_per_s());
-    best.int8_ops_per_s = std::max(best.int8_ops_per_s, int8_ops_per_s());
-    best.bf16_flops_per_s = std::max(best.bf16_flops_per_s, bf16_flops_per_s());
+    best.fp32_flops_per_s = std::max(best.fp32_flops_per_s, fp32_flops().wall);
+    best.read_bytes_per_s = std::max(best.read_bytes_per_s, read_bytes().wall);
+    best.int8_ops_per_s = std::max(best.int8_ops_per_s, int8_ops().wall);
+    best.bf16_flops_per_s = std::max(best.bf16_flops_per_s, bf16_flops().wall);
   }
   return best;
+}
+
+Stopwatch::Stopwatch(int n_threads) noexcept
+    : n_threads_(n_threads),
+      wall_begin_s_(seconds_of(CLOCK_MONOTONIC)),
+      cpu_begin_s_(seconds_of(cpu_clock(n_threads))) {}
+
+double Stopwatch::wall_s() const noexcept { return seconds_of(CLOCK_MONOTONIC) - wall_begin_s_; }
+
+Rate Stopwatch::rate(double amount) const noexcept {
+  const double cpu_s = seconds_of(cpu_clock(n_threads_)) - cpu_begin_s_;
+  return {amount / std::max(wall_s(), 1e-9), amount * n_threads_ / std::max(cpu_s, 1e-9)};
 }
 
 }  // namespace triptych

@@ -9,6 +9,14 @@
 
 namespace triptych {
 
+/// Work per second of wall time, and per second of processor time that each thread had. On an idle machine
+/// they are equal; on a busy one the second tells what the machine can do.
+struct Rate {
+  double wall = 0;
+  double cpu = 0;
+};
+
+/// Best rates by wall time.
 struct MachineLimits {
   int n_threads = 1;
   double fp32_flops_per_s = 0;  // multiply-adds counted as two
@@ -17,19 +25,35 @@ struct MachineLimits {
   double bf16_flops_per_s = 0;  // 0 without AVX512-BF16
 };
 
+/// Measures wall and processor time of a piece of work that `n_threads` threads of this process share.
+class Stopwatch {
+ public:
+  explicit Stopwatch(int n_threads) noexcept;
+  /// Amounts done since the start, per second.
+  Rate rate(double amount) const noexcept;
+  double wall_s() const noexcept;
+
+ private:
+  int n_threads_;
+  double wall_begin_s_;
+  double cpu_begin_s_;
+};
+
 class MachineProbe {
  public:
-  /// `read_buffer_bytes` should be several times the last cache. Allocates and touches it.
+  /// `read_buffer_bytes` (at least 1 MB) should be several times the last cache. Allocates and touches it, in
+  /// huge pages where the system grants them.
   explicit MachineProbe(int n_threads, Isa isa, std::size_t read_buffer_bytes = std::size_t{256} << 20);
   ~MachineProbe();
 
   int n_threads() const noexcept;
-  /// One measurement over all threads of about `seconds` each (at least one pass). With one thread, time is
-  /// the processor time of the caller, otherwise wall time.
-  double fp32_flops_per_s(double seconds = 0.01);
-  double int8_ops_per_s(double seconds = 0.01);
-  double bf16_flops_per_s(double seconds = 0.01);
-  double read_bytes_per_s();
+  /// One measurement over all threads of about `seconds`. Zero where the instruction set has no such
+  /// instruction.
+  Rate fp32_flops(double seconds = 0.01);
+  Rate int8_ops(double seconds = 0.01);
+  Rate bf16_flops(double seconds = 0.01);
+  /// One pass over the buffer, every thread its own part.
+  Rate read_bytes();
   /// Best of `n_rounds` of each.
   MachineLimits measure(int n_rounds = 5);
 

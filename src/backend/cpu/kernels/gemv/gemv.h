@@ -10,18 +10,30 @@
 
 namespace triptych::kernels {
 
+/// Where element i of vector m lies, so that a step of the kernel reads one stream: groups of 2 * lanes
+/// elements, in a group two halves, in a half all vectors. The second half are the later elements of the
+/// group; for bf16 the odd ones, because a 32-bit word of the matrix then widens to two elements without a
+/// shuffle.
+constexpr ptrdiff_t gemv_x_index(ElementType type, int lanes, int n_vectors, ptrdiff_t m, ptrdiff_t i) {
+  const ptrdiff_t in_group = i % (2 * lanes);
+  const bool pairs = type == ElementType::kBF16;
+  const ptrdiff_t half = pairs ? in_group % 2 : in_group / lanes;
+  const ptrdiff_t lane = pairs ? in_group / 2 : in_group % lanes;
+  return ((i / (2 * lanes) * 2 + half) * n_vectors + m) * lanes + lane;
+}
+constexpr ptrdiff_t gemv_x_floats(int lanes, int n_vectors, ptrdiff_t k) {
+  return (k + 2 * lanes - 1) / (2 * lanes) * 2 * lanes * n_vectors;
+}
+
 struct GemvArgs {
   const void* w;       // first row, any alignment
   ptrdiff_t w_stride;  // elements between rows
   ElementType type;
   int n_rows;  // of w
   ptrdiff_t k;
-  // The vectors, so that a step reads one stream: [ceil(k / lanes)][n_vectors][lanes], x[m][i] at
-  // (i / lanes * n_vectors + m) * lanes + i % lanes, zero from k on. A single vector is its own packed form
-  // when lanes divide k.
-  const float* x;
-  int n_vectors;  // 1 .. max_vectors
-  float* y;       // y[m * y_stride + n]
+  const float* x;  // gemv_x_floats(...) floats: x[m][i] at gemv_x_index(...), zeros from k on
+  int n_vectors;   // 1 .. max_vectors
+  float* y;        // y[m * y_stride + n]
   ptrdiff_t y_stride;
 };
 

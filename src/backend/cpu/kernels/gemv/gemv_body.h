@@ -11,28 +11,40 @@ namespace {
 
 constexpr int kMaxVectors = kLanes == 16 ? 8 : 4;
 
-// Bytes ahead of the reading position that are asked for: hardware prefetchers stop at 4 KB pages.
-constexpr ptrdiff_t kPrefetch_bytes = 1024;
-
-template <ElementType T, int R, int M>
+// One half of a group of elements.
+template <ElementType T, int H, int R, int M>
 TRIPTYCH_INLINE void step(const char* w, ptrdiff_t row_bytes, const float* x, Vf (&acc)[R][M]) {
   Vf v[R];
   TRIPTYCH_UNROLL
-  for (int r = 0; r < R; ++r) v[r] = vload_as<T>(w + r * row_bytes, 0);
+  for (int r = 0; r < R; ++r) v[r] = vload_half<T, H>(w + r * row_bytes);
   TRIPTYCH_UNROLL
   for (int m = 0; m < M; ++m) {
-    const Vf xv = vload(x + m * kLanes);
+    const Vf xv = vload(x + (H * M + m) * kLanes);
     TRIPTYCH_UNROLL
     for (int r = 0; r < R; ++r) acc[r][m] = vfma(v[r], xv, acc[r][m]);
   }
 }
 
+template <ElementType T, int H, int R, int M>
+TRIPTYCH_INLINE void last_step(const char* w, ptrdiff_t row_bytes, const float* x, int n, Vf (&acc)[R][M]) {
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < R; ++r) {
+    const Vf v = vload_half_n<T, H>(w + r * row_bytes, n);
+    TRIPTYCH_UNROLL
+    for (int m = 0; m < M; ++m) acc[r][m] = vfma(v, vload(x + (H * M + m) * kLanes), acc[r][m]);
+  }
+}
+
+// R rows at once, while the next R rows are fetched into the second-level cache in the order of their
+// addresses: memory answers a linear stream best. (Into the first level would displace x.)
 template <ElementType T, int R, int M>
 void block(const GemvArgs& g, const char* w, float* y) {
   constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
-  constexpr ptrdiff_t kLine = 64 / kBytes;  // elements of a cache line
+  constexpr ptrdiff_t kGroup = 2 * kLanes;
+  constexpr ptrdiff_t kLine_bytes = 64;
   const ptrdiff_t row_bytes = g.w_stride * kBytes;
   const float* x = g.x;
+  const char* next = w + R * row_bytes;
   Vf acc[R][M];
   TRIPTYCH_UNROLL
   for (int r = 0; r < R; ++r) {
@@ -40,29 +52,18 @@ void block(const GemvArgs& g, const char* w, float* y) {
     for (int m = 0; m < M; ++m) acc[r][m] = vzero();
   }
   ptrdiff_t i = 0;
-  for (; i + kLine <= g.k; i += kLine) {
+  for (; i + kGroup <= g.k; i += kGroup) {
     TRIPTYCH_UNROLL
-    for (int r = 0; r < R; ++r) prefetch_l1(w + r * row_bytes + kPrefetch_bytes);
-    TRIPTYCH_UNROLL
-    for (ptrdiff_t j = 0; j < kLine; j += kLanes) {
-      step<T, R, M>(w, row_bytes, x, acc);
-      w += kLanes * kBytes;
-      x += kLanes * M;
-    }
-  }
-  for (; i + kLanes <= g.k; i += kLanes) {
-    step<T, R, M>(w, row_bytes, x, acc);
-    w += kLanes * kBytes;
-    x += kLanes * M;
+    for (ptrdiff_t j = 0; j < R * kGroup * kBytes; j += kLine_bytes) prefetch_l2(next + j);
+    next += R * kGroup * kBytes;
+    step<T, 0>(w, row_bytes, x, acc);
+    step<T, 1>(w, row_bytes, x, acc);
+    w += kGroup * kBytes;
+    x += kGroup * M;
   }
   if (i < g.k) {
-    const int n = static_cast<int>(g.k - i);
-    TRIPTYCH_UNROLL
-    for (int r = 0; r < R; ++r) {
-      const Vf v = vload_as_n<T>(w + r * row_bytes, 0, n);
-      TRIPTYCH_UNROLL
-      for (int m = 0; m < M; ++m) acc[r][m] = vfma(v, vload_n(x + m * kLanes, n), acc[r][m]);
-    }
+    last_step<T, 0>(w, row_bytes, x, static_cast<int>(g.k - i), acc);
+    last_step<T, 1>(w, row_bytes, x, static_cast<int>(g.k - i), acc);
   }
   TRIPTYCH_UNROLL
   for (int m = 0; m < M; ++m) {

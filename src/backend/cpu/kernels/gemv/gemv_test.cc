@@ -7,12 +7,11 @@ namespace {
 
 // The packed form that gemv.h describes; behind it NaN, which nothing may read.
 std::vector<float> packed(const std::vector<float>& x, std::ptrdiff_t stride, int k, int n_vectors,
-                          int lanes) {
-  const int n_groups = (k + lanes - 1) / lanes;
-  std::vector<float> out(static_cast<std::size_t>(n_groups * n_vectors * lanes), 0.0F);
+                          ElementType type, int lanes) {
+  std::vector<float> out(static_cast<std::size_t>(gemv_x_floats(lanes, n_vectors, k)), 0.0F);
   for (int m = 0; m < n_vectors; ++m)
     for (int i = 0; i < k; ++i)
-      out[static_cast<std::size_t>((i / lanes * n_vectors + m) * lanes + i % lanes)] =
+      out[static_cast<std::size_t>(gemv_x_index(type, lanes, n_vectors, m, i))] =
           x[static_cast<std::size_t>(m * stride + i)];
   out.push_back(NAN);
   return out;
@@ -34,7 +33,7 @@ void check(const GemvKernels& gemv, const Problem& p) {
   StoredArray w(p.type, random_floats(static_cast<std::size_t>(p.n_rows * w_stride), 1), p.offset_bytes);
   const std::vector<float> x = random_floats(static_cast<std::size_t>(p.n_vectors * x_stride), 2);
   std::vector<float> y(static_cast<std::size_t>(p.n_vectors * y_stride), -77.0F);
-  const std::vector<float> x_packed = packed(x, x_stride, p.k, p.n_vectors, gemv.lanes);
+  const std::vector<float> x_packed = packed(x, x_stride, p.k, p.n_vectors, p.type, gemv.lanes);
   gemv.gemv({w.data(), w_stride, p.type, p.n_rows, p.k, x_packed.data(), p.n_vectors, y.data(), y_stride});
   for (int m = 0; m < p.n_vectors; ++m) {
     for (int n = 0; n < y_stride; ++n) {
@@ -77,19 +76,22 @@ TEST(Gemv, BitsDoNotDependOnTheOtherVectorsOrRows) {
     const GemvKernels& gemv = gemv_kernels(isa);
     const int k = 203;
     const int n_rows = 17;
-    StoredArray w(ElementType::kF16, random_floats(static_cast<std::size_t>(n_rows * k), 1));
-    const std::vector<float> x = random_floats(static_cast<std::size_t>(gemv.max_vectors * k), 2);
-    std::vector<float> single(1);
-    for (int m = 1; m <= gemv.max_vectors; ++m) {
-      std::vector<float> together(static_cast<std::size_t>(n_rows * m));
-      const std::vector<float> all = packed(x, k, k, m, gemv.lanes);
-      gemv.gemv({w.data(), k, ElementType::kF16, n_rows, k, all.data(), m, together.data(), n_rows});
-      for (int i = 0; i < m; ++i) {
-        const std::vector<float> one =
-            packed({x.begin() + i * k, x.begin() + (i + 1) * k}, k, k, 1, gemv.lanes);
-        for (int n = 0; n < n_rows; ++n) {
-          gemv.gemv({w.data() + 2 * n * k, k, ElementType::kF16, 1, k, one.data(), 1, single.data(), 1});
-          ASSERT_EQ(single[0], together[static_cast<std::size_t>(i * n_rows + n)]) << gemv.name << " " << m;
+    for (const ElementType type : kElementTypes) {
+      const std::ptrdiff_t row_bytes = k * static_cast<std::ptrdiff_t>(element_bytes(type));
+      StoredArray w(type, random_floats(static_cast<std::size_t>(n_rows * k), 1));
+      const std::vector<float> x = random_floats(static_cast<std::size_t>(gemv.max_vectors * k), 2);
+      std::vector<float> single(1);
+      for (int m = 1; m <= gemv.max_vectors; ++m) {
+        std::vector<float> together(static_cast<std::size_t>(n_rows * m));
+        const std::vector<float> all = packed(x, k, k, m, type, gemv.lanes);
+        gemv.gemv({w.data(), k, type, n_rows, k, all.data(), m, together.data(), n_rows});
+        for (int i = 0; i < m; ++i) {
+          const std::vector<float> one =
+              packed({x.begin() + i * k, x.begin() + (i + 1) * k}, k, k, 1, type, gemv.lanes);
+          for (int n = 0; n < n_rows; ++n) {
+            gemv.gemv({w.data() + n * row_bytes, k, type, 1, k, one.data(), 1, single.data(), 1});
+            ASSERT_EQ(single[0], together[static_cast<std::size_t>(i * n_rows + n)]) << gemv.name << " " << m;
+          }
         }
       }
     }

@@ -15,7 +15,7 @@ void gemv(const GemvArgs& g) {
       float lanes[kLanes] = {};
       for (std::ptrdiff_t i = 0; i < g.k; ++i)
         lanes[i % kLanes] +=
-            g.x[(i / kLanes * g.n_vectors + m) * kLanes + i % kLanes] * load_element(row, g.type, i);
+            g.x[gemv_x_index(g.type, kLanes, g.n_vectors, m, i)] * load_element(row, g.type, i);
       g.y[m * g.y_stride + n] =
           ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
     }

@@ -37,9 +37,6 @@ TRIPTYCH_INLINE Vf vload_n(const float* p, int n) { return _mm256_maskload_ps(p,
 TRIPTYCH_INLINE void vstore(float* p, Vf v) { _mm256_storeu_ps(p, v); }
 TRIPTYCH_INLINE void vstore_n(float* p, Vf v, int n) { _mm256_maskstore_ps(p, first_lanes(n), v); }
 
-/// The first n lanes of v, the rest zero.
-TRIPTYCH_INLINE Vf vkeep_n(Vf v, int n) { return _mm256_and_ps(_mm256_castsi256_ps(first_lanes(n)), v); }
-
 TRIPTYCH_INLINE Vf vadd(Vf a, Vf b) { return _mm256_add_ps(a, b); }
 TRIPTYCH_INLINE Vf vsub(Vf a, Vf b) { return _mm256_sub_ps(a, b); }
 TRIPTYCH_INLINE Vf vmul(Vf a, Vf b) { return _mm256_mul_ps(a, b); }
@@ -108,6 +105,31 @@ TRIPTYCH_INLINE Vf vload_as_n(const void* p, ptrdiff_t i, int n) {
     return widen_bf16(h);
   }
 }
+/// Half H of 16 elements at p, as gemv.h orders them: elements 8 H to 8 H + 7, of bf16 the even (H = 0) or
+/// the odd ones, which cost one instruction to widen.
+template <ElementType T, int H>
+TRIPTYCH_INLINE Vf vload_half(const char* p) {
+  if constexpr (T == ElementType::kBF16) {
+    const Vi v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm256_castsi256_ps(H == 0 ? _mm256_slli_epi32(v, 16)
+                                      : _mm256_and_si256(v, _mm256_set1_epi32(-65536)));
+  } else {
+    return vload_as<T>(p, 8 * H);
+  }
+}
+/// The same of the first n < 16 elements, zeros behind them.
+template <ElementType T, int H>
+TRIPTYCH_INLINE Vf vload_half_n(const char* p, int n) {
+  if constexpr (T == ElementType::kBF16) {
+    char part[32] = {};
+    memcpy(part, p, static_cast<size_t>(n) * 2);
+    return vload_half<T, H>(part);
+  } else {
+    const int left = n - 8 * H;
+    return left <= 0 ? vzero() : vload_as_n<T>(p, 8 * H, left < 8 ? left : 8);
+  }
+}
+
 /// The eight 16-bit patterns of T, rounded to nearest even; NaN stays NaN.
 template <ElementType T>
 TRIPTYCH_INLINE __m128i vnarrow(Vf v) {
@@ -164,6 +186,16 @@ TRIPTYCH_INLINE void vtranspose(Vf* v) {
   }
   TRIPTYCH_UNROLL
   for (int i = 0; i < 8; ++i) v[i] = t[i];
+}
+
+// Eight rows of eight columns become columns; see vec_avx512.h.
+TRIPTYCH_INLINE void vtranspose8(Vf* v) { vtranspose(v); }
+constexpr int vector_of(int c) { return c; }
+constexpr int part_of(int) { return 0; }
+TRIPTYCH_INLINE Vf vkeep_rows(Vf v, int n) { return _mm256_and_ps(_mm256_castsi256_ps(first_lanes(n)), v); }
+TRIPTYCH_INLINE void vstore_column(float* p, Vf v, int) { _mm256_storeu_ps(p, v); }
+TRIPTYCH_INLINE void vstore_column_n(float* p, Vf v, int, int n) {
+  _mm256_maskstore_ps(p, first_lanes(n), v);
 }
 
 /// Lane j of v holds the bits of two neighbouring elements of a 16-bit type: the first or the second as a

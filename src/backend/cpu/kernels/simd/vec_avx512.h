@@ -38,9 +38,6 @@ TRIPTYCH_INLINE Vf vload_n(const float* p, int n) { return _mm512_maskz_loadu_ps
 TRIPTYCH_INLINE void vstore(float* p, Vf v) { _mm512_storeu_ps(p, v); }
 TRIPTYCH_INLINE void vstore_n(float* p, Vf v, int n) { _mm512_mask_storeu_ps(p, first_lanes(n), v); }
 
-/// The first n lanes of v, the rest zero.
-TRIPTYCH_INLINE Vf vkeep_n(Vf v, int n) { return _mm512_maskz_mov_ps(first_lanes(n), v); }
-
 TRIPTYCH_INLINE Vf vadd(Vf a, Vf b) { return _mm512_add_ps(a, b); }
 TRIPTYCH_INLINE Vf vsub(Vf a, Vf b) { return _mm512_sub_ps(a, b); }
 TRIPTYCH_INLINE Vf vmul(Vf a, Vf b) { return _mm512_mul_ps(a, b); }
@@ -99,6 +96,31 @@ TRIPTYCH_INLINE Vf vload_as_n(const void* p, ptrdiff_t i, int n) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
   }
 }
+/// Half H of 32 elements at p, as gemv.h orders them: elements 16 H to 16 H + 15, of bf16 the even (H = 0) or
+/// the odd ones, which cost one instruction to widen.
+template <ElementType T, int H>
+TRIPTYCH_INLINE Vf vload_half(const char* p) {
+  if constexpr (T == ElementType::kBF16) {
+    const Vi v = _mm512_loadu_si512(p);
+    return _mm512_castsi512_ps(H == 0 ? _mm512_slli_epi32(v, 16)
+                                      : _mm512_and_si512(v, _mm512_set1_epi32(-65536)));
+  } else {
+    return vload_as<T>(p, 16 * H);
+  }
+}
+/// The same of the first n < 32 elements, zeros behind them.
+template <ElementType T, int H>
+TRIPTYCH_INLINE Vf vload_half_n(const char* p, int n) {
+  if constexpr (T == ElementType::kBF16) {
+    const Vi v = _mm512_maskz_loadu_epi16((__mmask32{1} << n) - 1U, p);
+    return _mm512_castsi512_ps(H == 0 ? _mm512_slli_epi32(v, 16)
+                                      : _mm512_and_si512(v, _mm512_set1_epi32(-65536)));
+  } else {
+    const int left = n - 16 * H;
+    return left <= 0 ? vzero() : vload_as_n<T>(p, 16 * H, left < 16 ? left : 16);
+  }
+}
+
 /// The sixteen 16-bit patterns of T, rounded to nearest even; NaN stays NaN.
 template <ElementType T>
 TRIPTYCH_INLINE __m256i vnarrow(Vf v) {
@@ -163,6 +185,55 @@ TRIPTYCH_INLINE void vtranspose(Vf* v) {
   }
   TRIPTYCH_UNROLL
   for (int i = 0; i < 16; ++i) v[i] = t[i];
+}
+
+// Eight rows of sixteen columns become columns of eight rows, two to a vector. Packing takes eight rows at a
+// time: rows a multiple of 4 KB apart share the eight places of one set of the first-level cache.
+TRIPTYCH_INLINE void vtranspose8(Vf* v) {
+  Vf t[8];
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 8; i += 2) {
+    t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
+    t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
+  }
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 8; i += 4) {
+    const __m512d a = _mm512_castps_pd(t[i]);
+    const __m512d b = _mm512_castps_pd(t[i + 1]);
+    const __m512d c = _mm512_castps_pd(t[i + 2]);
+    const __m512d d = _mm512_castps_pd(t[i + 3]);
+    v[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+    v[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+    v[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+    v[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+  }
+  // v[4g + c] lane 4q + s = element (row 4g + s, column 4q + c).
+  const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  TRIPTYCH_UNROLL
+  for (int c = 0; c < 4; ++c) {
+    const __m512d a = _mm512_castps_pd(v[c]);
+    const __m512d b = _mm512_castps_pd(v[4 + c]);
+    t[c] = _mm512_castpd_ps(_mm512_permutex2var_pd(a, low, b));
+    t[4 + c] = _mm512_castpd_ps(_mm512_permutex2var_pd(a, high, b));
+  }
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 8; ++i) v[i] = t[i];
+}
+/// Where column c is after vtranspose8: which vector, and which part of it.
+constexpr int vector_of(int c) { return c % 4 + c / 8 * 4; }
+constexpr int part_of(int c) { return c / 4 % 2; }
+/// The first n rows of each column, the rest zero.
+TRIPTYCH_INLINE Vf vkeep_rows(Vf v, int n) {
+  const unsigned rows = (1U << n) - 1U;
+  return _mm512_maskz_mov_ps(static_cast<Mask>(rows | rows << 8), v);
+}
+TRIPTYCH_INLINE __m256 column_part(Vf v, int part) {
+  return part == 0 ? _mm512_castps512_ps256(v) : _mm512_extractf32x8_ps(v, 1);
+}
+TRIPTYCH_INLINE void vstore_column(float* p, Vf v, int part) { _mm256_storeu_ps(p, column_part(v, part)); }
+TRIPTYCH_INLINE void vstore_column_n(float* p, Vf v, int part, int n) {
+  _mm256_mask_storeu_ps(p, static_cast<__mmask8>((1U << n) - 1U), column_part(v, part));
 }
 
 /// Lane j of v holds the bits of two neighbouring elements of a 16-bit type: the first or the second as a
