@@ -2,7 +2,7 @@
 // float32 accumulation. Results are the same bits for any number of threads: work is divided over outputs
 // only, never over a sum.
 //
-// A linear with up to 16 rows streams the weight (kernels/gemv), one with more multiplies in tiles
+// A linear with up to 24 rows streams the weight (kernels/gemv), one with more multiplies in tiles
 // (kernels/gemm); the two round differently, within each the bits of a row do not depend on the other rows.
 // The same holds for attention with up to 8 query rows per key/value head and more (kernels/attention).
 //

@@ -9,7 +9,7 @@
 namespace triptych::kernels {
 namespace {
 
-constexpr int kMaxVectors = kLanes == 16 ? 8 : 4;
+constexpr int kMaxVectors = kLanes == 16 ? 6 : 4;
 
 // One half of a group of elements.
 template <ElementType T, int H, int R, int M>
@@ -36,12 +36,14 @@ TRIPTYCH_INLINE void last_step(const char* w, ptrdiff_t row_bytes, const float* 
 }
 
 // R rows at once, while the next R rows are fetched into the second-level cache in the order of their
-// addresses: memory answers a linear stream best. (Into the first level would displace x.)
+// addresses: memory answers a linear stream best, and half of the lines are enough, the hardware adds each
+// line's neighbour. (Into the first level they would displace x.) Measured on Zen 4 with one thread and 8
+// rows of float32: 24 GB/s without, 26 with every line, 28 with every second.
 template <ElementType T, int R, int M>
 void block(const GemvArgs& g, const char* w, float* y) {
   constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
   constexpr ptrdiff_t kGroup = 2 * kLanes;
-  constexpr ptrdiff_t kLine_bytes = 64;
+  constexpr ptrdiff_t kTwoLines_bytes = 128;
   const ptrdiff_t row_bytes = g.w_stride * kBytes;
   const float* x = g.x;
   const char* next = w + R * row_bytes;
@@ -54,7 +56,7 @@ void block(const GemvArgs& g, const char* w, float* y) {
   ptrdiff_t i = 0;
   for (; i + kGroup <= g.k; i += kGroup) {
     TRIPTYCH_UNROLL
-    for (ptrdiff_t j = 0; j < R * kGroup * kBytes; j += kLine_bytes) prefetch_l2(next + j);
+    for (ptrdiff_t j = 0; j < R * kGroup * kBytes; j += kTwoLines_bytes) prefetch_l2(next + j);
     next += R * kGroup * kBytes;
     step<T, 0>(w, row_bytes, x, acc);
     step<T, 1>(w, row_bytes, x, acc);
@@ -72,13 +74,16 @@ void block(const GemvArgs& g, const char* w, float* y) {
   }
 }
 
+// Blocks of R rows, then smaller ones.
 template <ElementType T, int R, int M>
-void all_rows(const GemvArgs& g) {
+void all_rows(const GemvArgs& g, int first = 0) {
   constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
   const char* w = static_cast<const char*>(g.w);
-  int n = 0;
+  int n = first;
   for (; n + R <= g.n_rows; n += R) block<T, R, M>(g, w + n * g.w_stride * kBytes, g.y + n);
-  for (; n < g.n_rows; ++n) block<T, 1, M>(g, w + n * g.w_stride * kBytes, g.y + n);
+  if constexpr (R > 1) {
+    if (n < g.n_rows) all_rows<T, (R > 4 ? 4 : R / 2), M>(g, n);
+  }
 }
 
 // R * M accumulators, R matrix vectors and one of x must fit the registers: 32, or 16 with AVX2.
@@ -100,13 +105,9 @@ void typed(const GemvArgs& g) {
   if constexpr (kWide) {
     switch (g.n_vectors) {
       case 5:
-        return all_rows<T, 5, 5>(g);
-      case 6:
-        return all_rows<T, 4, 6>(g);
-      case 7:
-        return all_rows<T, 3, 7>(g);
+        return all_rows<T, 4, 5>(g);
       default:
-        return all_rows<T, 3, 8>(g);
+        return all_rows<T, 4, 6>(g);
     }
   }
 }
