@@ -14,7 +14,7 @@ constexpr std::int64_t kGroupColumns = 128;  // of the weight packed at once: [5
 constexpr std::int64_t kBlockRows = 768;     // rows of x packed at once
 constexpr std::int64_t kPacked_floats = std::int64_t{4} << 20;  // and their size
 constexpr std::int64_t kMaxPanelWidth = 64;
-constexpr std::int64_t kFewRows = 16;               // up to here the weight is streamed
+constexpr std::int64_t kFewRows = 24;               // up to here the weight is streamed
 constexpr std::int64_t kStream_bytes = 256 * 1024;  // of the weight, one piece of work with few rows
 
 // Where a matrix row lies: piece `index` of all parts, each cut into pieces of `step` rows.
