@@ -21,7 +21,7 @@ constexpr int kMaxPanels = kAttentionMaxRows / kWidth;
 // Pieces of the scratch memory.
 struct Scratch {
   float* queries;  // [panels][head_dim][kWidth], scaled
-  float* keys;     // [kKeyBlock / R][head_dim][R], R = kTileRows, the last group narrower
+  float* keys;     // [head_dim][kKeyBlock]
   float* values;   // [kKeyBlock][value_stride]
   ptrdiff_t value_stride;
   float* scores;  // [kKeyBlock][kWidth]
@@ -64,16 +64,13 @@ void widen_row(ElementType type, const char* from, int n, float* to) {
   }
 }
 
-// Keys [begin, begin + n) as columns, in groups of kTileRows; values as plain rows.
+// Keys [begin, begin + n) as columns; values as plain rows.
 void load_block(const AttentionBlock& a, const Scratch& s, int begin, int n) {
-  for (int j = 0; j < n; j += kTileRows) {
-    const int rows = n - j < kTileRows ? n - j : kTileRows;
-    const void* row[kTileRows];
-    for (int r = 0; r < rows; ++r) row[r] = key_row(a.kv, begin + j + r);
-    pack({row, rows, a.kv.type, 0, a.head_dim, 1.0F, s.keys + static_cast<ptrdiff_t>(j) * a.head_dim, rows});
-  }
+  BlockRows rows;
+  find_rows(a.kv, begin, n, &rows);
+  pack({rows.keys, n, a.kv.type, 0, a.head_dim, 1.0F, s.keys, kKeyBlock});
   for (int j = 0; j < n; ++j)
-    widen_row(a.kv.type, value_row(a.kv, begin + j), a.head_dim, s.values + j * s.value_stride);
+    widen_row(a.kv.type, static_cast<const char*>(rows.values[j]), a.head_dim, s.values + j * s.value_stride);
 }
 
 // Scores of n keys become weights; the state and the rescaling of the earlier output follow. `visible`
@@ -133,7 +130,7 @@ void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int begin,
   float* output = s.output + panel * d * kWidth;
   for (int j = 0; j < n; j += kTileRows) {
     const int rows = n - j < kTileRows ? n - j : kTileRows;
-    tile({rows, a.head_dim, s.keys + j * d, rows, queries, s.scores + j * kWidth, kWidth, false});
+    tile({rows, a.head_dim, s.keys + j, kKeyBlock, queries, s.scores + j * kWidth, kWidth, false});
   }
   Vf rescale[2];
   softmax_step(s.scores, n, visible, masked, state, rescale);
@@ -222,105 +219,150 @@ void many_rows(const AttentionBlock& a, int n_keys) {
   }
 }
 
-template <ElementType T>
-TRIPTYCH_INLINE float dot_row(const float* q, const char* key, int n) {
-  Vf acc0 = vzero();
-  Vf acc1 = vzero();
+// Scores of R query rows with one key, which is loaded once.
+template <ElementType T, int R>
+TRIPTYCH_INLINE void dot_rows(const float* q, ptrdiff_t stride, const void* key, int n, float* scores) {
+  Vf acc[R];
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < R; ++r) acc[r] = vzero();
   int i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    acc0 = vfma(vload(q + i), vload_as<T>(key, i), acc0);
-    acc1 = vfma(vload(q + i + kLanes), vload_as<T>(key, i + kLanes), acc1);
+  for (; i + kLanes <= n; i += kLanes) {
+    const Vf k = vload_as<T>(key, i);
+    TRIPTYCH_UNROLL
+    for (int r = 0; r < R; ++r) acc[r] = vfma(vload(q + r * stride + i), k, acc[r]);
   }
-  for (; i < n; i += kLanes) {
-    const int count = n - i < kLanes ? n - i : kLanes;
-    acc0 = vfma(vload_n(q + i, count), vload_as_n<T>(key, i, count), acc0);
+  if (i < n) {
+    const Vf k = vload_as_n<T>(key, i, n - i);
+    TRIPTYCH_UNROLL
+    for (int r = 0; r < R; ++r) acc[r] = vfma(vload(q + r * stride + i), k, acc[r]);  // zeros behind q
   }
-  return vsum(vadd(acc0, acc1));
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < R; ++r) scores[r * kKeyBlock] = vsum(acc[r]);
 }
 
-// output[0 .. n) of each row += its weights times the values, V vectors of columns at a time.
-template <ElementType T, int V>
-TRIPTYCH_INLINE void add_values(const AttentionBlock& a, int begin, int n, const float* weights, int column,
-                                int last_lanes, float* output, ptrdiff_t stride) {
+// output of R rows += their weights times the values, V vectors of columns from `column` on.
+template <ElementType T, int R, int V>
+TRIPTYCH_INLINE void add_columns(const BlockRows& rows, int n, const float* weights, int column,
+                                 int last_lanes, float* output, ptrdiff_t stride) {
   constexpr ptrdiff_t kBytes = T == ElementType::kF32 ? 4 : 2;
-  for (int r = 0; r < a.n_rows; ++r) {
-    Vf acc[V];
-    float* out = output + r * stride + column;
+  Vf acc[R][V];
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < R; ++r) {
     TRIPTYCH_UNROLL
-    for (int v = 0; v < V; ++v) acc[v] = vload(out + v * kLanes);
-    for (int j = 0; j < n; ++j) {
-      const Vf w = vset(weights[r * kKeyBlock + j]);
-      const char* value = value_row(a.kv, begin + j) + column * kBytes;
-      TRIPTYCH_UNROLL
-      for (int v = 0; v < V - 1; ++v) acc[v] = vfma(w, vload_as<T>(value, v * kLanes), acc[v]);
-      const Vf last = last_lanes == kLanes ? vload_as<T>(value, (V - 1) * kLanes)
-                                           : vload_as_n<T>(value, (V - 1) * kLanes, last_lanes);
-      acc[V - 1] = vfma(w, last, acc[V - 1]);
-    }
-    TRIPTYCH_UNROLL
-    for (int v = 0; v < V; ++v) vstore(out + v * kLanes, acc[v]);
+    for (int v = 0; v < V; ++v) acc[r][v] = vload(output + r * stride + column + v * kLanes);
   }
+  for (int j = 0; j < n; ++j) {
+    const char* value = static_cast<const char*>(rows.values[j]) + column * kBytes;
+    TRIPTYCH_UNROLL
+    for (int v = 0; v < V; ++v) {
+      const Vf x = v < V - 1 || last_lanes == kLanes ? vload_as<T>(value, v * kLanes)
+                                                     : vload_as_n<T>(value, v * kLanes, last_lanes);
+      TRIPTYCH_UNROLL
+      for (int r = 0; r < R; ++r) acc[r][v] = vfma(vset(weights[r * kKeyBlock + j]), x, acc[r][v]);
+    }
+  }
+  TRIPTYCH_UNROLL
+  for (int r = 0; r < R; ++r) {
+    TRIPTYCH_UNROLL
+    for (int v = 0; v < V; ++v) vstore(output + r * stride + column + v * kLanes, acc[r][v]);
+  }
+}
+
+// All columns from `column` on: V vectors at a time, then fewer.
+template <ElementType T, int R, int V>
+void add_values(const BlockRows& rows, int n, const float* weights, int column, int head_dim, float* output,
+                ptrdiff_t stride) {
+  for (; column + V * kLanes <= head_dim; column += V * kLanes)
+    add_columns<T, R, V>(rows, n, weights, column, kLanes, output, stride);
+  if constexpr (V > 1) {
+    if (column < head_dim) add_values<T, R, V / 2>(rows, n, weights, column, head_dim, output, stride);
+  } else {
+    if (column < head_dim) add_columns<T, R, 1>(rows, n, weights, column, head_dim - column, output, stride);
+  }
+}
+
+// State of the few query rows: row r of each array.
+struct FewRows {
+  float* queries;  // [kAttentionFewRows][stride], scaled, zeros behind head_dim
+  float* output;   // likewise
+  float* weights;  // [kAttentionFewRows][kKeyBlock]
+  ptrdiff_t stride;
+  float top[kAttentionFewRows];
+  float sum[kAttentionFewRows];
+};
+
+// Scores of rows [r, r + R) with the n keys of a block; -infinity where a row does not see a key.
+template <ElementType T, int R>
+void score_rows(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int begin, int n, int r) {
+  float* scores = f.weights + r * kKeyBlock;
+  for (int j = 0; j < n; ++j)
+    dot_rows<T, R>(f.queries + r * f.stride, f.stride, rows.keys[j], a.head_dim, scores + j);
+  for (int i = 0; i < R; ++i)
+    for (int j = a.n_visible[r + i] - begin > 0 ? a.n_visible[r + i] - begin : 0; j < n; ++j)
+      scores[i * kKeyBlock + j] = -INFINITY;
+}
+
+// The online softmax of row r: scores become weights, the earlier output is rescaled.
+void soften_row(FewRows& f, int n, int r) {
+  float* w = f.weights + r * kKeyBlock;
+  Vf high = vset(f.top[r]);
+  for (int j = n; j % kLanes != 0; ++j) w[j] = -INFINITY;  // kKeyBlock is a multiple of kLanes
+  for (int j = 0; j < n; j += kLanes) high = vmax(high, vload(w + j));
+  const float top = vmax_lane(high);
+  const float shift = top == -INFINITY ? 0.0F : top;
+  Vf total = vzero();
+  for (int j = 0; j < n; j += kLanes) {
+    const Vf p = vexp(vsub(vload(w + j), vset(shift)));
+    vstore(w + j, p);
+    total = vadd(total, p);
+  }
+  float change[kLanes];
+  vstore(change, vexp(vset(f.top[r] - shift)));
+  f.sum[r] = f.sum[r] * change[0] + vsum(total);
+  f.top[r] = top;
+  if (change[0] == 1.0F) return;
+  const Vf c = vset(change[0]);
+  float* output = f.output + r * f.stride;
+  for (ptrdiff_t d = 0; d < f.stride; d += kLanes) vstore(output + d, vmul(c, vload(output + d)));
+}
+
+// One block of keys for rows [r, r + R).
+template <ElementType T, int R>
+void few_rows_step(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int begin, int n, int r) {
+  constexpr int kVectors = kLanes == 16 ? (R == 4 ? 4 : 8) : 8 / R;  // R * kVectors accumulators
+  score_rows<T, R>(a, f, rows, begin, n, r);
+  for (int i = r; i < r + R; ++i) soften_row(f, n, i);
+  add_values<T, R, kVectors>(rows, n, f.weights + r * kKeyBlock, 0, a.head_dim, f.output + r * f.stride,
+                             f.stride);
 }
 
 template <ElementType T>
 void few_rows(const AttentionBlock& a, int n_keys) {
-  const ptrdiff_t stride = round_up(a.head_dim, 16);
-  float* queries = a.scratch;
-  float* output = queries + stride * kAttentionFewRows;
-  float* weights = output + stride * kAttentionFewRows;  // [kAttentionFewRows][kKeyBlock]
-  float top[kAttentionFewRows];
-  float sum[kAttentionFewRows];
+  FewRows f;
+  f.stride = round_up(a.head_dim, 16);
+  f.queries = a.scratch;
+  f.output = f.queries + f.stride * kAttentionFewRows;
+  f.weights = f.output + f.stride * kAttentionFewRows;
   for (int r = 0; r < a.n_rows; ++r) {
-    top[r] = -INFINITY;
-    sum[r] = 0.0F;
-    for (int d = 0; d < a.head_dim; ++d) queries[r * stride + d] = a.scale * a.q[r][d];
-    for (ptrdiff_t d = 0; d < stride; ++d) output[r * stride + d] = 0.0F;
+    f.top[r] = -INFINITY;
+    f.sum[r] = 0.0F;
+    for (ptrdiff_t d = 0; d < f.stride; ++d) {
+      f.queries[r * f.stride + d] = d < a.head_dim ? a.scale * a.q[r][d] : 0.0F;
+      f.output[r * f.stride + d] = 0.0F;
+    }
   }
   for (int begin = 0; begin < n_keys; begin += kKeyBlock) {
     const int n = n_keys - begin < kKeyBlock ? n_keys - begin : kKeyBlock;
-    for (int j = 0; j < n; ++j) {
-      const char* key = key_row(a.kv, begin + j);
-      for (int r = 0; r < a.n_rows; ++r)
-        weights[r * kKeyBlock + j] =
-            begin + j < a.n_visible[r] ? dot_row<T>(queries + r * stride, key, a.head_dim) : -INFINITY;
-    }
-    for (int r = 0; r < a.n_rows; ++r) {
-      float* w = weights + r * kKeyBlock;
-      Vf high = vset(top[r]);
-      for (int j = 0; j < n; j += kLanes) {
-        const int count = n - j < kLanes ? n - j : kLanes;
-        for (int i = count; i < kLanes; ++i) w[j + i] = -INFINITY;  // kKeyBlock is a multiple of kLanes
-        high = vmax(high, vload(w + j));
-      }
-      const float block_top = vmax_lane(high);
-      const float shift = block_top == -INFINITY ? 0.0F : block_top;
-      Vf total = vzero();
-      for (int j = 0; j < n; j += kLanes) {
-        const Vf p = vexp(vsub(vload(w + j), vset(shift)));
-        vstore(w + j, p);
-        total = vadd(total, p);
-      }
-      float change[kLanes];
-      vstore(change, vexp(vset(top[r] - shift)));
-      sum[r] = sum[r] * change[0] + vsum(total);
-      top[r] = block_top;
-      if (begin > 0 && change[0] != 1.0F) {
-        const Vf c = vset(change[0]);
-        for (ptrdiff_t d = 0; d < stride; d += kLanes)
-          vstore(output + r * stride + d, vmul(c, vload(output + r * stride + d)));
-      }
-    }
-    int column = 0;
-    for (; column + 4 * kLanes <= a.head_dim; column += 4 * kLanes)
-      add_values<T, 4>(a, begin, n, weights, column, kLanes, output, stride);
-    for (; column < a.head_dim; column += kLanes) {
-      const int lanes = a.head_dim - column < kLanes ? a.head_dim - column : kLanes;
-      add_values<T, 1>(a, begin, n, weights, column, lanes, output, stride);
-    }
+    BlockRows rows;
+    find_rows(a.kv, begin, n, &rows);
+    int r = 0;
+    for (; r + 4 <= a.n_rows; r += 4) few_rows_step<T, 4>(a, f, rows, begin, n, r);
+    for (; r + 2 <= a.n_rows; r += 2) few_rows_step<T, 2>(a, f, rows, begin, n, r);
+    if (r < a.n_rows) few_rows_step<T, 1>(a, f, rows, begin, n, r);
   }
   for (int r = 0; r < a.n_rows; ++r) {
-    const float factor = sum[r] == 0.0F ? 0.0F : 1.0F / sum[r];
-    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * output[r * stride + d];
+    const float factor = f.sum[r] == 0.0F ? 0.0F : 1.0F / f.sum[r];
+    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * f.output[r * f.stride + d];
   }
 }
 

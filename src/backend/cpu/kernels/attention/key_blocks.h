@@ -20,6 +20,24 @@ inline const char* value_row(const KeyValueRows& kv, ptrdiff_t j) {
   return kv.v + kv.pages[j / kv.page_tokens] * kv.page_stride + (j % kv.page_tokens) * kv.v_stride;
 }
 
+/// Addresses of key and value rows [begin, begin + n), n <= kKeyBlock: one division a page instead of two a
+/// row.
+struct BlockRows {
+  const void* keys[kKeyBlock];
+  const void* values[kKeyBlock];
+};
+inline void find_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, BlockRows* rows) {
+  for (int j = 0; j < n;) {
+    const char* key = key_row(kv, begin + j);
+    const char* value = value_row(kv, begin + j);
+    const ptrdiff_t left = kv.pages == nullptr ? n - j : kv.page_tokens - (begin + j) % kv.page_tokens;
+    for (ptrdiff_t i = 0; i < left && j < n; ++i, ++j) {
+      rows->keys[j] = key + i * kv.k_stride;
+      rows->values[j] = value + i * kv.v_stride;
+    }
+  }
+}
+
 inline ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
