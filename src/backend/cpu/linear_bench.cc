@@ -26,7 +26,8 @@ struct Matrices {
     const std::size_t mapped_bytes = n_copies * size_bytes;
     std::FILE* file = std::tmpfile();
     TRIPTYCH_CHECK(file != nullptr, "no temporary file");
-    std::setvbuf(file, nullptr, _IONBF, 0);  // large writes, so that the system keeps the file in large pieces
+    std::setvbuf(file, nullptr, _IONBF,
+                 0);  // large writes, so that the system keeps the file in large pieces
     // 16-bit patterns of numbers near 0.01 in all three formats (two of them make a float too).
     std::vector<std::uint16_t> words(size_bytes / 2);
     for (std::size_t i = 0; i < words.size(); ++i)
