@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "media/kernels/resize_kernels.h"
+#include "media/normalize.h"
 
 namespace triptych {
 namespace {
@@ -86,9 +87,12 @@ std::int32_t to_fixed_point(double weight) {
 // Owns the weights of one axis.
 class AxisTaps {
  public:
-  // With keep_inside, groups of padded taps that would reach past the source start earlier, with zero weights
-  // in front.
-  AxisTaps(int in, int out, Filter filter, bool keep_inside);
+  // Of the n outputs from first_out on. With keep_inside, groups of padded taps that would reach past the
+  // source start earlier, with zero weights in front.
+  struct Axis {
+    int in, out, first_out, n;
+  };
+  AxisTaps(const Axis& axis, Filter filter, bool keep_inside);
   rk::Taps view() const {
     return {first_.data(), count_.data(), weights_.data(), packed_.data(), static_cast<int>(first_.size()),
             n_taps_};
@@ -103,17 +107,21 @@ class AxisTaps {
   std::vector<std::int16_t> packed_;
 };
 
-AxisTaps::AxisTaps(int in, int out, Filter filter, bool keep_inside) {
-  const double scale = static_cast<double>(in) / out;
+AxisTaps::AxisTaps(const Axis& axis, Filter filter, bool keep_inside) {
+  const int in = axis.in;
+  const double scale = static_cast<double>(in) / axis.out;
+  const auto center_of = [&](std::size_t i) {
+    return (static_cast<double>(axis.first_out + static_cast<int>(i)) + 0.5) * scale;
+  };
   const double stretch = std::max(scale, 1.0);
   const double support = support_of(filter) * stretch;
   const double inverse_stretch = 1.0 / stretch;
-  const auto n_out = static_cast<std::size_t>(out);
+  const auto n_out = static_cast<std::size_t>(axis.n);
   first_.resize(n_out);
   count_.resize(n_out);
   int most = 1;
   for (std::size_t i = 0; i < n_out; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const double center = center_of(i);
     const int lo = std::max(static_cast<int>(center - support + 0.5), 0);
     const int hi = std::min(static_cast<int>(center + support + 0.5), in);
     first_[i] = lo;
@@ -124,7 +132,7 @@ AxisTaps::AxisTaps(int in, int out, Filter filter, bool keep_inside) {
   weights_.assign(n_out * static_cast<std::size_t>(n_taps_), 0);
   std::vector<double> exact(static_cast<std::size_t>(most));
   for (std::size_t i = 0; i < n_out; ++i) {
-    const double center = (static_cast<double>(i) + 0.5) * scale;
+    const double center = center_of(i);
     const int lo = first_[i];
     const auto count = static_cast<std::size_t>(count_[i]);
     double sum = 0.0;
@@ -232,21 +240,22 @@ bool vertical_first(Size in, Size out) {
 }
 
 // Source index of each output index: Pillow steps through the source by repeated addition in double.
-std::vector<std::size_t> nearest_indices(int in, int out) {
-  const double step = static_cast<double>(in) / out;
+std::vector<std::size_t> nearest_indices(const AxisTaps::Axis& axis) {
+  const double step = static_cast<double>(axis.in) / axis.out;
   double at = step * 0.5;
-  std::vector<std::size_t> indices(static_cast<std::size_t>(out));
+  for (int i = 0; i < axis.first_out; ++i) at += step;
+  std::vector<std::size_t> indices(static_cast<std::size_t>(axis.n));
   for (std::size_t& index : indices) {
-    index = static_cast<std::size_t>(std::min(static_cast<int>(at), in));  // == in: outside, see below
+    index = static_cast<std::size_t>(std::min(static_cast<int>(at), axis.in));  // == in: outside, see below
     at += step;
   }
   return indices;
 }
 
 // A source index past the end (sums of steps can round upwards) leaves the pixel black, as in Pillow.
-void resize_nearest(const Image& in, Image& out) {
-  const auto columns = nearest_indices(in.width_px, out.width_px);
-  const auto rows = nearest_indices(in.height_px, out.height_px);
+void resize_nearest(const Image& in, const AxisTaps::Axis& across, const AxisTaps::Axis& down, Image& out) {
+  const auto columns = nearest_indices(across);
+  const auto rows = nearest_indices(down);
   std::uint8_t* to = out.rgb.data();
   for (const std::size_t row : rows) {
     const std::uint8_t* line = in.rgb.data() + row * in.row_bytes();
@@ -272,44 +281,67 @@ Filter filter_from_pillow(int code) {
   fail(ErrorCode::kUnsupported, "resample: expected a Pillow filter number 0..5, got {}", code);
 }
 
-Image resize(const Image& image, int width_px, int height_px, Filter filter, ThreadPool* pool) {
-  TRIPTYCH_CHECK(width_px >= 1 && height_px >= 1, "resize to {} x {}", width_px, height_px);
+Image resize_part(const Image& image, const PartOfResized& part, Filter filter, ThreadPool* pool) {
+  const auto inside = [](int first, int n, int all) {
+    return first >= 0 && n >= 1 && all >= 1 && first <= all - n;
+  };
+  TRIPTYCH_CHECK(inside(part.left_px, part.part_width_px, part.width_px) &&
+                     inside(part.top_px, part.part_height_px, part.height_px),
+                 "{} x {} at ({}, {}) of a resize to {} x {}", part.part_width_px, part.part_height_px,
+                 part.left_px, part.top_px, part.width_px, part.height_px);
   TRIPTYCH_CHECK(image.width_px >= 1 && image.height_px >= 1, "resize of an empty image");
   TRIPTYCH_CHECK(image.rgb.size() == image.row_bytes() * static_cast<std::size_t>(image.height_px));
-  const bool change_width = width_px != image.width_px;
-  const bool change_height = height_px != image.height_px;
-  if (!change_width && !change_height) return image;
-  Image out{width_px, height_px, {}};
-  out.rgb.resize(out.row_bytes() * static_cast<std::size_t>(height_px));
+  const AxisTaps::Axis across{image.width_px, part.width_px, part.left_px, part.part_width_px};
+  const AxisTaps::Axis down{image.height_px, part.height_px, part.top_px, part.part_height_px};
+  const bool change_width = across.in != across.out;
+  const bool change_height = down.in != down.out;
+  // An axis that keeps its size is not touched, only cut.
+  Image cut;
+  const Image* source = &image;
+  if ((!change_width && across.n != across.in) || (!change_height && down.n != down.in)) {
+    cut = crop(image, change_width ? 0 : across.first_out, change_height ? 0 : down.first_out,
+               {change_width ? across.in : across.n, change_height ? down.in : down.n});
+    source = &cut;
+  }
+  if (!change_width && !change_height) return *source;
+  Image out{across.n, down.n, {}};
+  out.rgb.resize(out.row_bytes() * static_cast<std::size_t>(out.height_px));
   if (filter == Filter::kNearest) {
-    resize_nearest(image, out);
+    const auto uncut = [](const AxisTaps::Axis& axis) {  // indices into `cut`
+      return axis.in == axis.out ? AxisTaps::Axis{axis.n, axis.n, 0, axis.n} : axis;
+    };
+    resize_nearest(*source, uncut(across), uncut(down), out);
     return out;
   }
   const Kernels run = kernels();
-  Plane plane{image.rgb.data(), image.width_px, image.height_px};
+  Plane plane{source->rgb.data(), source->width_px, source->height_px};
   std::unique_ptr<std::uint8_t[]> between;  // what the first of two passes makes
-  const auto target = [&](int width, int height) {
-    if (width == width_px && height == height_px) return out.rgb.data();
+  const auto target = [&](bool is_last, int width, int height) {
+    if (is_last) return out.rgb.data();
     between.reset(new std::uint8_t[static_cast<std::size_t>(width) * 3 * static_cast<std::size_t>(height)]);
     return between.get();
   };
-  const auto horizontal = [&] {
-    const AxisTaps taps(plane.width_px, width_px, filter, true);
-    std::uint8_t* to = target(width_px, plane.height_px);
+  const auto horizontal = [&](bool is_last) {
+    const AxisTaps taps(across, filter, true);
+    std::uint8_t* to = target(is_last, across.n, plane.height_px);
     horizontal_pass(plane, taps, run.horizontal, pool, to);
-    plane = {to, width_px, plane.height_px};
+    plane = {to, across.n, plane.height_px};
   };
-  const auto vertical = [&] {
-    const AxisTaps taps(plane.height_px, height_px, filter, false);
-    std::uint8_t* to = target(plane.width_px, height_px);
+  const auto vertical = [&](bool is_last) {
+    const AxisTaps taps(down, filter, false);
+    std::uint8_t* to = target(is_last, plane.width_px, down.n);
     vertical_pass(plane, taps, run.vertical, pool, to);
-    plane = {to, plane.width_px, height_px};
+    plane = {to, plane.width_px, down.n};
   };
-  const bool is_vertical_first = vertical_first({image.width_px, image.height_px}, {width_px, height_px});
-  if (change_height && is_vertical_first) vertical();
-  if (change_width) horizontal();
-  if (change_height && !is_vertical_first) vertical();
+  const bool is_vertical_first = vertical_first({across.in, down.in}, {across.out, down.out});
+  if (change_height && is_vertical_first) vertical(!change_width);
+  if (change_width) horizontal(!change_height || is_vertical_first);
+  if (change_height && !is_vertical_first) vertical(true);
   return out;
+}
+
+Image resize(const Image& image, int width_px, int height_px, Filter filter, ThreadPool* pool) {
+  return resize_part(image, {width_px, height_px, 0, 0, width_px, height_px}, filter, pool);
 }
 
 }  // namespace triptych

@@ -25,4 +25,14 @@ Filter filter_from_pillow(int code);
 /// does not depend on the number of threads. The picture must have pixels.
 Image resize(const Image& image, int width_px, int height_px, Filter filter, ThreadPool* pool = nullptr);
 
+/// A rectangle of a resized picture.
+struct PartOfResized {
+  int width_px, height_px;  // of the whole
+  int left_px, top_px, part_width_px, part_height_px;
+};
+
+/// That part of resize(image, part.width_px, part.height_px), which is never made: memory and time follow the
+/// picture and the part alone. The part must lie inside.
+Image resize_part(const Image& image, const PartOfResized& part, Filter filter, ThreadPool* pool = nullptr);
+
 }  // namespace triptych

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "media/kernels/resize_kernels.h"
+#include "media/normalize.h"
 #include "media/testing/test_images.h"
 
 namespace triptych {
@@ -150,6 +151,41 @@ TEST(Resize, ResultDoesNotDependOnThreads) {
                   fmt::format("{} threads", n_threads));
     }
   }
+}
+
+TEST(Resize, APartIsThatPartOfTheWhole) {
+  const IsaScope scope;
+  for (const Isa isa : isas()) {
+    set_active_isa(isa);
+    std::uint32_t seed = 0;
+    for (const auto& [w, h] : {std::pair{1, 1}, {3, 50}, {50, 3}, {61, 43}, {40, 300}})
+      for (const auto& [ow, oh] : {std::pair{7, 5}, {64, 64}, {61, 90}, {90, 43}, {61, 43}, {40, 20}})
+        for (int code = 0; code <= 5; ++code) {
+          const Filter filter = filter_from_pillow(code);
+          const Image image = noise(w, h, ++seed);
+          const Image whole = resize(image, ow, oh, filter);
+          for (const auto& [left, top, part_w, part_h] : {std::tuple{0, 0, ow, oh},
+                                                          {0, 0, 1, 1},
+                                                          {ow - 1, oh - 1, 1, 1},
+                                                          {ow / 3, oh / 4, ow / 2, oh / 2},
+                                                          {0, oh / 2, ow, 1},
+                                                          {ow / 2, 0, 1, oh}})
+            expect_same(resize_part(image, {ow, oh, left, top, part_w, part_h}, filter),
+                        crop(whole, left, top, {part_w, part_h}), 0,
+                        fmt::format("{}x{} -> {}x{} at {},{} {}x{} {} {}", w, h, ow, oh, left, top, part_w,
+                                    part_h, to_string(filter), to_string(isa)));
+        }
+  }
+}
+
+// The whole would have 22 million columns.
+TEST(Resize, APartCostsWhatItHolds) {
+  const Image line = noise(65535, 1, 3);
+  const Image middle = resize_part(line, {65535 * 336, 336, 65535 * 168, 0, 336, 336}, Filter::kBicubic);
+  EXPECT_EQ(middle.rgb.size(), 336U * 336 * 3);
+  for (int y = 1; y < 336; ++y)  // one row, repeated
+    ASSERT_TRUE(std::equal(middle.rgb.begin(), middle.rgb.begin() + 336 * 3,
+                           middle.rgb.begin() + static_cast<std::ptrdiff_t>(y) * 336 * 3));
 }
 
 TEST(Resize, RefusesUnknownFilterNumbers) {

@@ -41,19 +41,14 @@ void copy_rectangle(const Image& from, Offset source, Image& to, Offset target, 
                 bytes);
 }
 
-// One axis of a centred crop: where the kept part begins in the source and in the result.
-struct CropAxis {
-  int source, target, length;
-};
+}  // namespace
 
 // A short axis is padded with ceil((want - have) / 2) in front; the crop of the padded picture then starts at
 // 0.
-CropAxis centred(int have, int want) {
-  if (want > have) return {0, (want - have + 1) / 2, have};
-  return {(have - want) / 2, 0, want};
+CropAxis center_crop_axis(int have_px, int want_px) {
+  if (want_px > have_px) return {0, (want_px - have_px + 1) / 2, have_px};
+  return {(have_px - want_px) / 2, 0, want_px};
 }
-
-}  // namespace
 
 SizePx shortest_edge_size(SizePx size, int edge_px) {
   TRIPTYCH_CHECK(size.width_px >= 1 && size.height_px >= 1 && edge_px >= 1);
@@ -82,8 +77,8 @@ Image crop(const Image& image, int left, int top, SizePx size) {
 
 Image center_crop(const Image& image, SizePx size) {
   TRIPTYCH_CHECK(size.width_px >= 1 && size.height_px >= 1);
-  const CropAxis x = centred(image.width_px, size.width_px);
-  const CropAxis y = centred(image.height_px, size.height_px);
+  const CropAxis x = center_crop_axis(image.width_px, size.width_px);
+  const CropAxis y = center_crop_axis(image.height_px, size.height_px);
   Image out = filled(size, kBlack);
   copy_rectangle(image, {x.source, y.source}, out, {x.target, y.target}, {x.length, y.length});
   return out;

@@ -27,6 +27,12 @@ Image crop(const Image& image, int left, int top, SizePx size);
 /// smaller it is padded with black as the reference pads with zeros.
 Image center_crop(const Image& image, SizePx size);
 
+/// What center_crop keeps of one axis: `length` pixels from `source` on.
+struct CropAxis {
+  int source, target, length;
+};
+CropAxis center_crop_axis(int have_px, int want_px);
+
 struct PaddingPx {
   int left = 0, top = 0, right = 0, bottom = 0;
 };

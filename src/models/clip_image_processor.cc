@@ -1,11 +1,14 @@
 #include "models/clip_image_processor.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 
 namespace triptych {
 namespace {
 
 constexpr int kMaxSide = 8192;
+constexpr int kMaxPaddedSide = 16384;  // of a square around a picture
 constexpr std::array<double, 3> kClipMean{0.48145466, 0.4578275, 0.40821073};
 constexpr std::array<double, 3> kClipStd{0.26862954, 0.26130258, 0.27577711};
 
@@ -23,6 +26,28 @@ std::array<double, 3> parse_triple(const JsonView& v) {
   const auto items = v.items();
   if (items.size() != 3) v.fail_expected("an array of 3 numbers");
   return {items[0].as_double(), items[1].as_double(), items[2].as_double()};
+}
+
+// resize(pad_to_square(image, colour), target), the target a square too. The padded square may be far larger
+// than the picture, so it is made in blocks of rows: as both axes change alike, the horizontal pass is the
+// first, and rows of one colour stay as they are in it.
+Image pad_and_resize(const Image& image, SizePx target, Rgb8 colour, Filter filter, ThreadPool* pool) {
+  constexpr int kBlockRows = 256;
+  const int side = std::max(image.width_px, image.height_px);
+  const int left = (side - image.width_px) / 2;
+  const int top = (side - image.height_px) / 2;
+  Image narrow = pad({target.width_px, 0, {}}, {.left = 0, .top = side, .right = 0, .bottom = 0}, colour);
+  for (int row = 0; row < image.height_px; row += kBlockRows) {
+    const int n_rows = std::min(kBlockRows, image.height_px - row);
+    const Image block =
+        resize(pad(crop(image, 0, row, {image.width_px, n_rows}),
+                   {.left = left, .top = 0, .right = side - image.width_px - left, .bottom = 0}, colour),
+               target.width_px, n_rows, filter, pool);
+    std::copy(block.rgb.begin(), block.rgb.end(),
+              narrow.rgb.begin() +
+                  static_cast<std::ptrdiff_t>(static_cast<std::size_t>(top + row) * narrow.row_bytes()));
+  }
+  return resize(narrow, target.width_px, target.height_px, filter, pool);
 }
 
 }  // namespace
@@ -101,16 +126,26 @@ Tensor ClipImageProcessor::operator()(const Image& image, ThreadPool* pool) cons
     work = std::move(made);
     current = &work;
   };
-  if (do_pad) keep(pad_to_square(*current, mean_colour(normalize.mean)));
-  if (do_resize) {
-    SizePx target = size_px;
-    if (shortest_edge_px)
-      target = shortest_edge_size({current->width_px, current->height_px}, *shortest_edge_px);
-    if (target.width_px > (1 << 20) || target.height_px > (1 << 20))
+  SizePx size{image.width_px, image.height_px};
+  if (do_pad) {
+    const int side = std::max(size.width_px, size.height_px);
+    if (side > kMaxPaddedSide)
       fail(ErrorCode::kInvalidArgument,
-           "a picture of {}x{} pixels is too narrow to resize its short side to {}", image.width_px,
-           image.height_px, shortest_edge_px.value_or(0));
-    keep(resize(*current, target.width_px, target.height_px, resample, pool));
+           "a picture of {}x{} pixels cannot be padded to a square: its side may have {} pixels at most",
+           size.width_px, size.height_px, kMaxPaddedSide);
+    size = {side, side};
+  }
+  SizePx target = size;
+  if (do_resize) target = shortest_edge_px ? shortest_edge_size(size, *shortest_edge_px) : size_px;
+  if (do_pad && target.width_px == target.height_px) {
+    keep(pad_and_resize(image, target, mean_colour(normalize.mean), resample, pool));
+  } else {
+    if (do_pad) keep(pad_to_square(image, mean_colour(normalize.mean)));
+    const SizePx kept = do_center_crop ? crop_size_px : target;
+    const CropAxis x = center_crop_axis(target.width_px, kept.width_px);
+    const CropAxis y = center_crop_axis(target.height_px, kept.height_px);
+    keep(resize_part(*current, {target.width_px, target.height_px, x.source, y.source, x.length, y.length},
+                     resample, pool));
   }
   if (do_center_crop) keep(center_crop(*current, crop_size_px));
   Tensor out(DType::kF32, {3, current->height_px, current->width_px});
