@@ -26,10 +26,14 @@ namespace {
 // ---- configuration
 // ------------------------------------------------------------------------------------------------
 
-// Captioning and question prompts are plain text after the picture; the answer starts after <0x04>.
+// Captioning and question prompts are plain text after the picture and end with a newline, as published; the
+// answer starts after <0x04>.
 constexpr std::string_view kDefaultTemplate =
     "{% for message in messages %}{% for content in message['content'] %}"
-    "{% if content['type'] == 'image' %}{{ '|SPEAKER|' }}{% else %}{{ content['text'] }}{% endif %}"
+    "{% if content['type'] == 'image' %}{{ '|SPEAKER|' }}{% else %}{{ content['text'] }}"
+    "{% if loop.last and message['role'] == 'user' and content['text'] and not "
+    "content['text'].endswith('\n') %}"
+    "{{ '\n' }}{% endif %}{% endif %}"
     "{% endfor %}{% endfor %}";
 
 struct FuyuConfig {

@@ -299,8 +299,12 @@ TensorView LlavaNext::encode_media(ExecContext& cx, std::span<const MediaItem> i
   std::size_t t = 0;
   std::int64_t first = 0;  // first row of this picture's views
   for (const MediaItem& item : items) {
-    for (std::int64_t i = 0; i < p; ++i) rows[t++] = static_cast<std::int32_t>(first + i);
     const Unpadded k = kept(item.plan);
+    TRIPTYCH_CHECK(item.plan.n_tokens == p + k.n_rows * (k.n_cols + 1) &&
+                       item.pixels.shape().dim(0) == 1 + std::int64_t{item.plan.grid_h} * item.plan.grid_w,
+                   "[llava_next] {} rows of {} views planned for {}x{} kept", item.plan.n_tokens,
+                   item.pixels.shape().dim(0), k.n_rows, k.n_cols);
+    for (std::int64_t i = 0; i < p; ++i) rows[t++] = static_cast<std::int32_t>(first + i);
     for (std::int64_t y = k.first_row; y < k.first_row + k.n_rows; ++y) {
       for (std::int64_t x = k.first_col; x < k.first_col + k.n_cols; ++x) {
         const std::int64_t tile = 1 + (y / g) * item.plan.grid_w + x / g;

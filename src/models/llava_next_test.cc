@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <tuple>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
@@ -88,6 +90,33 @@ TEST_F(LlavaNextGeometry, EncoderGivesTheRowsThatWerePlanned) {
   Arena arena;
   ExecContext cx(*backend, arena);
   EXPECT_EQ(model->encode_media(cx, {&item, 1}).dim(0), 984);
+}
+
+// The un-padding code itself, for every outcome that sizes from 1x1 to 400x400 have (canvas, kept rows and
+// columns; about seventy): it runs on an empty picture of the right number of views.
+TEST_F(LlavaNextGeometry, EncoderGivesThePlannedRowsForEveryOutcome) {
+  const auto model = make();
+  const auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+  std::map<std::tuple<int, int, std::int64_t>, MediaPlan> outcomes;
+  for (int h = 1; h <= 400; ++h)
+    for (int w = 1; w <= 400; ++w) {
+      const MediaPlan plan = model->plan_media({.width_px = w, .height_px = h}, {});
+      outcomes.emplace(std::tuple(plan.grid_h, plan.grid_w, plan.n_tokens), plan);
+    }
+  EXPECT_GT(outcomes.size(), 70U);
+  Arena arena;
+  for (const auto& [key, plan] : outcomes) {
+    MediaItem item;
+    item.plan = plan;
+    item.pixels = Tensor::zeros(DType::kF32, {1 + plan.grid_h * plan.grid_w, 3, 336, 336});
+    arena.reset();
+    ExecContext cx(*backend, arena);
+    ASSERT_EQ(model->encode_media(cx, {&item, 1}).dim(0), plan.n_tokens)
+        << plan.meta.width_px << "x" << plan.meta.height_px;
+    const std::int32_t ids[] = {1, 9, 2};
+    ASSERT_EQ(model->expand_prompt(ids, {&plan, 1}).input_ids.size(),
+              static_cast<std::size_t>(plan.n_tokens) + 2);
+  }
 }
 
 TEST_F(LlavaNextGeometry, ClassTokenWithTilesIsRefused) {

@@ -174,6 +174,7 @@ class ModelRegistry {
     /// decides.
     std::function<bool(const JsonView& config)> matches;
     std::function<std::unique_ptr<Model>(const ModelSource&)> load;
+    std::string matches_when = {};  // what `matches` asks for, for the message when it does not hold
   };
 
   /// All families of this build.
@@ -181,7 +182,7 @@ class ModelRegistry {
   void add(Family family) { families_.push_back(std::move(family)); }
   const std::vector<Family>& families() const noexcept { return families_; }
   /// The family of a configuration. Throws Error(kUnsupported) that names the architecture, the nearest and
-  /// all supported.
+  /// all supported, or what a supported architecture lacks.
   const Family& find(const JsonView& config) const;
 
  private:

@@ -459,7 +459,8 @@ void register_qwen_vl(ModelRegistry& registry) {
                 .architectures = {"QWenLMHeadModel"},
                 // Qwen's text-only models share the class; only the visual part tells them apart.
                 .matches = [](const JsonView& c) { return c.has("visual"); },
-                .load = [](const ModelSource& source) { return std::make_unique<QwenVl>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<QwenVl>(source); },
+                .matches_when = "with a \"visual\" object (Qwen-VL), not as a text-only Qwen"});
 }
 
 }  // namespace triptych

@@ -51,6 +51,12 @@ const ModelRegistry::Family& ModelRegistry::find(const JsonView& config) const {
           (!family.matches || family.matches(config)))
         return family;
 
+  for (const Family& family : families_)
+    if (!family.matches_when.empty() && std::find(family.architectures.begin(), family.architectures.end(),
+                                                  wanted.front()) != family.architectures.end())
+      fail(ErrorCode::kUnsupported, "{}: architecture {} is supported only {}", config.path(), wanted.front(),
+           family.matches_when);
+
   std::string supported;
   std::string nearest;
   std::size_t best = static_cast<std::size_t>(-1);

@@ -1,0 +1,90 @@
+// Which family a configuration means, and what the message says when it is none.
+#include <gmock/gmock.h>
+
+#include "base/error.h"
+#include "models/testing/tiny_models.h"
+
+namespace triptych {
+namespace {
+
+using test::Geometry;
+using ::testing::HasSubstr;
+
+std::string why_refused(const Json& config) {
+  try {
+    ModelRegistry::global().find(JsonView(config, "config.json"));
+  } catch (const Error& error) {
+    EXPECT_TRUE(error.code() == ErrorCode::kUnsupported || error.code() == ErrorCode::kInvalidFile);
+    return error.what();
+  }
+  return "found";
+}
+
+// The whole message of loading, for configurations whose architecture is known.
+std::string why_not_loaded(test::TinyFiles files) {
+  try {
+    test::TinyModel model(std::move(files));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << error.what();
+    return error.what();
+  }
+  return "loaded";
+}
+
+TEST(Registry, EveryFamilyIsFoundAndLoads) {
+  for (const std::string_view family : test::kFamilies) {
+    const auto files = test::tiny_files(family, Geometry::kSmall);
+    EXPECT_EQ(ModelRegistry::global().find(JsonView(files.config, "config.json")).name, family);
+    const test::TinyModel model(family, Geometry::kSmall);
+    EXPECT_GT(model->info().vocab_size, 0) << family;
+    EXPECT_FALSE(model->info().image_placeholder.empty()) << family;
+    EXPECT_FALSE(model->info().default_chat_template.empty()) << family;
+  }
+  EXPECT_EQ(ModelRegistry::global().families().size(), std::size(test::kFamilies));
+}
+
+TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"Qwen3VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"},
+      {"Qwen2_5_VLForConditionalGenerationX", "Qwen2_5_VLForConditionalGeneration"},
+      {"LlavaOnevisionForConditionalGeneration", "LlavaNextForConditionalGeneration"},
+      {"LlavaMistralForCausalLM", "LlavaLlamaForCausalLM"},
+      {"FuyuModel", "FuyuForCausalLM"},
+      {"Blip3ForConditionalGeneration", "Blip2ForConditionalGeneration"},
+      {"InstructBlipVideoForConditionalGeneration", "InstructBlipForConditionalGeneration"},
+      {"QwenVLLMHeadModel", "QWenLMHeadModel"}};
+  for (const auto& [unknown, nearest] : cases) {
+    const std::string why = why_refused({{"architectures", {unknown}}});
+    EXPECT_THAT(why,
+                HasSubstr(fmt::format("architecture {} is not supported; nearest is {};", unknown, nearest)));
+    for (const auto& family : ModelRegistry::global().families())
+      for (const std::string& architecture : family.architectures) EXPECT_THAT(why, HasSubstr(architecture));
+  }
+}
+
+TEST(Registry, ConfigurationsThatNameNothing) {
+  EXPECT_THAT(why_refused(Json::object()), HasSubstr("config.json: \"architectures\" is missing or empty"));
+  EXPECT_THAT(why_refused({{"architectures", Json::array()}}), HasSubstr("missing or empty"));
+  EXPECT_THAT(why_refused({{"architectures", {1}}}), HasSubstr("architectures"));
+  EXPECT_THAT(why_refused({{"architectures", {std::string(5000, 'x')}}}), HasSubstr("xxx is not supported"));
+  EXPECT_LT(why_refused({{"architectures", {std::string(5000, 'x')}}}).size(), 1000U);
+}
+
+// A class that families share, or that only some checkpoints of are meant.
+TEST(Registry, SharedArchitecturesSayWhatIsMissing) {
+  EXPECT_THAT(why_refused({{"architectures", {"QWenLMHeadModel"}}}),
+              HasSubstr("architecture QWenLMHeadModel is supported only with a \"visual\" object"));
+}
+
+TEST(Registry, FlanT5VariantsAreRefusedByName) {
+  for (const char* family : {"blip2", "instructblip"}) {
+    auto files = test::tiny_files(family, Geometry::kSmall);
+    files.config["text_config"] = {{"model_type", "t5"}, {"architectures", {"T5ForConditionalGeneration"}}};
+    const std::string why = why_not_loaded(std::move(files));
+    EXPECT_THAT(why, HasSubstr("config.json.text_config.model_type: \"t5\" is not supported"));
+    EXPECT_THAT(why, HasSubstr("Flan-T5 is an encoder-decoder"));
+  }
+}
+
+}  // namespace
+}  // namespace triptych
