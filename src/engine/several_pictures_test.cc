@@ -1,0 +1,52 @@
+// Several pictures in a prompt: which goes where, and more than fit.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/error.h"
+#include "engine/engine.h"
+#include "io/mapped_file.h"
+#include "media/image_decode.h"
+
+namespace triptych {
+namespace {
+
+LoadedModel& model() {
+  static const std::unique_ptr<LoadedModel> loaded =
+      LoadedModel::open(TRIPTYCH_SOURCE_DIR "/assets/models/scenes-llava", {.n_threads = 2});
+  return *loaded;
+}
+
+MediaInput picture(const std::string& name) {
+  const auto file = MappedFile::open(std::string(TRIPTYCH_SOURCE_DIR "/assets/eval/scenes/") + name);
+  MediaInput out;
+  out.frames.push_back(decode_image(file->bytes(), {}, name));
+  return out;
+}
+
+// Logits of every row; rows in front of a picture cannot know it.
+TEST(SeveralPictures, TheFirstPictureGoesToTheFirstPlace) {
+  const auto logits = [&](const std::vector<std::string>& names) {
+    std::vector<MediaInput> media;
+    for (const auto& name : names) media.push_back(picture(name));
+    const PreparedRequest request = model().prepare_prompt("<image> first, <image><image> last", media);
+    EXPECT_EQ(request.layout.runs.size(), 3U);
+    Engine engine(model());
+    return std::pair(Tensor::copy_of(engine.forward_prompt(request, nullptr)), request.layout);
+  };
+  const auto equal_until = [](const Tensor& a, const Tensor& b, std::int64_t rows) {
+    const std::int64_t n = rows * a.view().dim(1);
+    return std::equal(a.f32(), a.f32() + n, b.f32());
+  };
+  const auto [abc, layout] = logits({"0000.png", "0001.png", "0002.png"});
+  const Tensor acb = logits({"0000.png", "0002.png", "0001.png"}).first;
+  const Tensor bac = logits({"0001.png", "0000.png", "0002.png"}).first;
+  const std::int64_t all = abc.view().dim(0);
+  EXPECT_FALSE(equal_until(abc, acb, all));
+  EXPECT_TRUE(equal_until(abc, acb, layout.runs[1].first_prompt_row));
+  EXPECT_FALSE(equal_until(abc, acb, layout.runs[1].first_prompt_row + 1));
+  EXPECT_TRUE(equal_until(abc, bac, layout.runs[0].first_prompt_row));
+  EXPECT_FALSE(equal_until(abc, bac, layout.runs[0].first_prompt_row + 1));
+}
+
+}  // namespace
+}  // namespace triptych
