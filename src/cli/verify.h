@@ -22,13 +22,15 @@ struct NamedDifference {
 struct GreedyReport {
   std::int64_t n_steps = 0;
   std::int64_t n_equal = 0;
-  // The first step whose best token differs, its golden margin (best minus second best logit) and this
-  // implementation's largest error in that step's logits. A difference is excused when the margin is at most
-  // twice the error: each of the two logits may be off by it.
+  // Steps whose golden margin (best minus second best logit) exceeds the largest error in that step's logits:
+  // there the token must be the reference's. At the others the two best tokens may change places.
+  std::int64_t n_decided = 0;
+  std::int64_t n_decided_equal = 0;
+  // The first step whose best token differs, its margin and its error.
   std::int64_t first_different = -1;
   double margin = 0;
   double error = 0;
-  bool passed = true;
+  bool passed = true;  // all decided steps are equal
 };
 
 struct CaseReport {
@@ -81,6 +83,8 @@ Difference compare_pixels(const std::vector<MediaItem>& items, const TensorView&
 /// The largest change that one grey level of a picture makes in the processor's output, from its
 /// rescale_factor and image_std; 0 when the directory does not say.
 double grey_level(const LoadedModel& model);
+/// The difference with a problem, or else the largest relative one; null for an empty list.
+const NamedDifference* worst(const std::vector<NamedDifference>& list);
 /// Whether the reference's greedy ids follow from these logits [n, V].
 GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden);
 /// Empty when equal, else where they differ; placeholders of media in `ours` may be absent from `golden`.

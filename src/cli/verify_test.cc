@@ -49,20 +49,34 @@ TEST(CompareGreedy, ADifferenceIsExcusedOnlyBelowTheError) {
   const Tensor reference = tensor({2, 2}, {0.0F, 0.2F, 1.0F, 0.0F});
   golden.step_logits = reference.view();
   golden.margins = {0.2, 1.0};
-  EXPECT_EQ(compare_greedy(tensor({2, 2}, {0.0F, 0.3F, 1.0F, 0.5F}), golden).n_equal, 2);
-  // Off by 0.15 on either side: the two logits may have changed places.
-  GreedyReport near = compare_greedy(tensor({2, 2}, {0.15F, 0.1F, 1.0F, 0.0F}), golden);
+  const GreedyReport equal = compare_greedy(tensor({2, 2}, {0.0F, 0.3F, 1.0F, 0.5F}), golden);
+  EXPECT_EQ(equal.n_equal, 2);
+  EXPECT_EQ(equal.n_decided, 2);
+  EXPECT_EQ(equal.n_decided_equal, 2);
+  // Off by 0.25, more than the margin of 0.2: the step decides nothing.
+  GreedyReport near = compare_greedy(tensor({2, 2}, {0.25F, 0.2F, 1.0F, 0.0F}), golden);
   EXPECT_EQ(near.n_equal, 1);
+  EXPECT_EQ(near.n_decided, 1);
   EXPECT_EQ(near.first_different, 0);
+  EXPECT_FLOAT_EQ(static_cast<float>(near.error), 0.25F);
   EXPECT_TRUE(near.passed);
   // With the margins of the file left out they follow from its logits.
   golden.margins.clear();
-  EXPECT_TRUE(compare_greedy(tensor({2, 2}, {0.15F, 0.1F, 1.0F, 0.0F}), golden).passed);
-  // A large margin is no coin toss.
+  near = compare_greedy(tensor({2, 2}, {0.25F, 0.2F, 1.0F, 0.0F}), golden);
+  EXPECT_TRUE(near.passed);
+  EXPECT_NEAR(near.margin, 0.2, 1e-6);
+  // Off by 0.15 on either side, less than the margin: the token must be the reference's.
+  for (const std::vector<double>& margins : {std::vector<double>{0.2, 1.0}, std::vector<double>{}}) {
+    golden.margins = margins;
+    const GreedyReport far = compare_greedy(tensor({2, 2}, {0.15F, 0.1F, 1.0F, 0.0F}), golden);
+    EXPECT_EQ(far.n_decided, 2);
+    EXPECT_EQ(far.n_decided_equal, 1);
+    EXPECT_FALSE(far.passed);
+  }
   golden.margins = {0.2, 9.0};
-  const GreedyReport far = compare_greedy(tensor({2, 2}, {0.0F, 0.2F, 0.0F, 1.0F}), golden);
-  EXPECT_EQ(far.first_different, 1);
-  EXPECT_FALSE(far.passed);
+  const GreedyReport swapped = compare_greedy(tensor({2, 2}, {0.0F, 0.2F, 0.0F, 1.0F}), golden);
+  EXPECT_EQ(swapped.first_different, 1);
+  EXPECT_FALSE(swapped.passed);
 }
 
 TEST(CompareGreedy, TheFirstOfEqualLogitsCounts) {

@@ -59,6 +59,33 @@ TEST(Verify, ADifferenceFails) {
   EXPECT_THAT(result.out, HasSubstr("FAIL: 3 of 4 cases pass"));
 }
 
+TEST(Verify, SixteenBitsStandBesideFloat32) {
+  const std::string model = (kSource / "tests/data/golden/llava").string();
+  const RunResult result = triptych({"verify", model, "--dtype", "bf16", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.out << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["dtype"], "bf16");
+  EXPECT_DOUBLE_EQ(out["tolerance"], 5e-2);
+  for (const json& one : out["cases"]) {
+    EXPECT_LE(one["logits"]["relative"], 5e-2);
+    EXPECT_GT(one["logits"]["relative"], 1e-4);
+    EXPECT_LE(one["in_fp32"]["logits"]["relative"], 1e-5);
+    const json& greedy = one["greedy"];
+    EXPECT_EQ(greedy["equal_where_margin_exceeds_error"], greedy["margin_exceeds_error"]);
+    EXPECT_GT(greedy["margin_exceeds_error"], 0);
+    EXPECT_EQ(one["in_fp32"]["greedy"]["equal"], greedy["steps"]);
+  }
+  const RunResult table = triptych({"verify", model, "--dtype", "fp16"});
+  EXPECT_EQ(table.exit_code, 0);
+  EXPECT_THAT(table.out, testing::AllOf(HasSubstr("in fp32"), HasSubstr("logits fp32"),
+                                        HasSubstr("beyond error"), HasSubstr("pass: 5 of 5 cases pass")));
+  // A bound that 16 bits cannot hold; and without float32 beside.
+  EXPECT_EQ(triptych({"verify", model, "--dtype", "bf16", "--tolerance", "1e-4"}).exit_code, 1);
+  const RunResult alone = triptych({"verify", model, "--dtype", "bf16", "--no-baseline", "--summary"});
+  EXPECT_EQ(alone.exit_code, 0);
+  EXPECT_THAT(alone.out, testing::Not(HasSubstr("fp32")));
+}
+
 TEST(Verify, WithoutGoldenFiles) {
   expect_bad_input(triptych({"verify", kModel.string(), "--golden", "/tmp"}), "golden.json");
 }
