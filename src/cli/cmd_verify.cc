@@ -54,6 +54,10 @@ struct Baseline {
   }
 };
 
+struct Tolerances {
+  double values, pixels;
+};
+
 std::string verdict(bool passed) { return passed ? "pass" : "FAIL"; }
 
 std::string relative_text(const std::optional<Difference>& d) {
@@ -121,7 +125,7 @@ std::string greedy_text(const GreedyReport& greedy) {
   return out;
 }
 
-void print_case(const CaseReport& report, const CaseReport* fp32, double tolerance) {
+void print_case(const CaseReport& report, const CaseReport* fp32, const Tolerances& tolerance) {
   std::string out = fmt::format("case {}: {} tokens, {} picture{}\n", report.name, report.n_tokens,
                                 report.n_media, report.n_media == 1 ? "" : "s");
   if (!report.error.empty()) {
@@ -132,15 +136,17 @@ void print_case(const CaseReport& report, const CaseReport* fp32, double toleran
   CaseTable table(fp32);
   table.add_text("prompt", report.prompt_problem);
   table.add_text("input_ids", report.ids_problem);
-  table.add_list(report.inputs, tolerance, report.within_grey_level, &CaseReport::inputs);
-  table.add_list(report.taps, tolerance, false, &CaseReport::taps);
+  table.add_list(report.inputs, tolerance.pixels, report.within_grey_level, &CaseReport::inputs);
+  table.add_list(report.taps, tolerance.values, false, &CaseReport::taps);
   for (const std::string& name : report.missing_taps) table.add(name, "", "", "", "FAIL: not produced");
   const auto beside = [&](const std::optional<Difference> CaseReport::*member) {
     return fp32 == nullptr ? std::nullopt : fp32->*member;
   };
-  if (report.logits) table.add_difference("logits", *report.logits, tolerance, beside(&CaseReport::logits));
+  if (report.logits)
+    table.add_difference("logits", *report.logits, tolerance.values, beside(&CaseReport::logits));
   if (report.step_logits)
-    table.add_difference("step_logits", *report.step_logits, tolerance, beside(&CaseReport::step_logits));
+    table.add_difference("step_logits", *report.step_logits, tolerance.values,
+                         beside(&CaseReport::step_logits));
   out += table.render();
   if (report.limits_from_grid)
     out += "  pixel limits: those that the recorded grid implies, not the directory's\n";
@@ -248,7 +254,7 @@ JsonOut greedy_json(const GreedyReport& g) {
   return out;
 }
 
-JsonOut case_json(const CaseReport& r, double tolerance) {
+JsonOut case_json(const CaseReport& r, const Tolerances& tolerance) {
   JsonOut out = {{"name", r.name}, {"passed", r.passed}};
   if (!r.error.empty()) {
     out["error"] = r.error;
@@ -259,14 +265,14 @@ JsonOut case_json(const CaseReport& r, double tolerance) {
   out["ids_equal"] = r.ids_problem.empty();
   if (!r.prompt_problem.empty()) out["prompt_problem"] = r.prompt_problem;
   if (!r.ids_problem.empty()) out["ids_problem"] = r.ids_problem;
-  out["inputs"] = list_json(r.inputs, tolerance);
+  out["inputs"] = list_json(r.inputs, tolerance.pixels);
   out["pixels_within_grey_level"] = r.within_grey_level;
   out["limits_from_grid"] = r.limits_from_grid;
-  out["taps"] = list_json(r.taps, tolerance);
+  out["taps"] = list_json(r.taps, tolerance.values);
   out["missing_taps"] = r.missing_taps;
   out["first_diverging_tap"] = r.first_diverging_tap.empty() ? JsonOut() : JsonOut(r.first_diverging_tap);
-  if (r.logits) out["logits"] = difference_json(*r.logits, tolerance);
-  if (r.step_logits) out["step_logits"] = difference_json(*r.step_logits, tolerance);
+  if (r.logits) out["logits"] = difference_json(*r.logits, tolerance.values);
+  if (r.step_logits) out["step_logits"] = difference_json(*r.step_logits, tolerance.values);
   out["greedy"] = greedy_json(r.greedy);
   if (!r.answer_problem.empty()) out["answer_problem"] = r.answer_problem;
   return out;
@@ -282,13 +288,15 @@ Baseline run_in_fp32(const VerifyFlags& flags, const GoldenSet& golden, DType dt
 
 int verify(const VerifyFlags& flags) {
   const DType dtype = coarsest_dtype(flags);
-  const double tolerance = flags.tolerance.value_or(default_tolerance(dtype));
+  const Tolerances tolerance{.values = flags.tolerance.value_or(default_tolerance(dtype)),
+                             .pixels = flags.tolerance.value_or(kFp32Tolerance)};
   const GoldenSet golden =
       read_golden(flags.golden.empty() ? find_golden(flags.model.model) : find_golden(flags.golden));
   std::optional<Baseline> fp32;
   if (dtype != DType::kF32 && !flags.no_baseline) fp32 = run_in_fp32(flags, golden, dtype);
   const auto model = flags.model.open();
-  const VerifyOptions options{.tolerance = tolerance,
+  const VerifyOptions options{.tolerance = tolerance.values,
+                              .pixel_tolerance = tolerance.pixels,
                               .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF32),
                               .media = flags.media.options};
   const auto reports =
@@ -303,19 +311,19 @@ int verify(const VerifyFlags& flags) {
     JsonOut out = {{"model", flags.model.model},    {"family", model->info().family},
                    {"reference", golden.reference}, {"backend", model->backend().describe()},
                    {"dtype", flags.model.dtype},    {"kv_cache_dtype", flags.kv_cache_dtype},
-                   {"tolerance", tolerance},        {"passed", passed}};
+                   {"tolerance", tolerance.values}, {"passed", passed}};
     out["cases"] = JsonOut::array();
     for (const CaseReport& report : reports) {
       out["cases"].push_back(case_json(report, tolerance));
       if (fp32)
         if (const CaseReport* beside = fp32->find(report.name))
-          out["cases"].back()["in_fp32"] = case_json(*beside, kFp32Tolerance);
+          out["cases"].back()["in_fp32"] = case_json(*beside, {kFp32Tolerance, kFp32Tolerance});
     }
     print_json(out);
   } else {
     std::fputs((fp32 ? comparison_table(reports, *fp32) : summary_table(reports)).c_str(), stdout);
     std::printf("\n%s: %zu of %zu cases pass (tolerance %s of the largest value; reference: %s; %s)\n",
-                verdict(passed).c_str(), n_passed, reports.size(), format_error(tolerance).c_str(),
+                verdict(passed).c_str(), n_passed, reports.size(), format_error(tolerance.values).c_str(),
                 one_line(golden.reference).c_str(), model->backend().describe().c_str());
   }
   return passed ? kExitOk : kExitCheckFailed;

@@ -247,7 +247,7 @@ void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden
   report.n_media = static_cast<std::int64_t>(request.media.size());
   if (golden.prompt) report.prompt_problem = compare_prompts(request.prompt, *golden.prompt, model.info());
   compare_inputs(golden, request, report);
-  adopt_pixels_within_grey_level(model, golden, options.tolerance, request, report);
+  adopt_pixels_within_grey_level(model, golden, options.pixel_tolerance, request, report);
 
   Engine engine(model, {.max_context_tokens = 0,
                         .kv_cache_tokens = 0,
@@ -274,7 +274,7 @@ void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden
   const auto within = [&](const std::optional<Difference>& d) { return !d || d->within(options.tolerance); };
   report.passed = report.prompt_problem.empty() && report.ids_problem.empty() &&
                   report.missing_taps.empty() &&
-                  (report.within_grey_level || all_within(report.inputs, options.tolerance)) &&
+                  (report.within_grey_level || all_within(report.inputs, options.pixel_tolerance)) &&
                   all_within(report.taps, options.tolerance) && within(report.logits) &&
                   within(report.step_logits) && report.greedy.passed && report.answer_problem.empty();
 }

@@ -61,7 +61,8 @@ struct CaseReport {
 };
 
 struct VerifyOptions {
-  double tolerance = 1e-4;  // of a largest error relative to the largest magnitude
+  double tolerance = 1e-4;        // of a largest error relative to the largest magnitude
+  double pixel_tolerance = 1e-4;  // the same of the processor's output, which has no 16-bit form
   DType kv_cache_dtype = DType::kF32;
   MediaOptions media = {};  // for cases that name no limits of their own
 };
