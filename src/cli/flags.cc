@@ -66,6 +66,11 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
   app.add_option("--dtype", dtype, "Keep weights as auto (as stored), fp32, fp16 or bf16")
       ->check(is_dtype())
       ->type_name("TYPE");
+  app.add_option("--vision-tower", vision_tower,
+                 "Checkpoint of the vision tower, for original LLaVA-1.5 checkpoints, which hold none")
+      ->type_name("DIR");
+  app.add_flag("--tie-word-embeddings", tie_word_embeddings,
+               "Use the token embedding as output layer though the checkpoint does not say so");
   add_machine_flags(app);
 }
 
@@ -75,6 +80,8 @@ LoadOptions ModelFlags::load_options() const {
   out.n_threads = n_threads;
   out.pin_threads = pin;
   out.weight_dtype = parse_dtype(dtype);
+  out.vision_tower = vision_tower;
+  out.tie_word_embeddings = tie_word_embeddings;
   return out;
 }
 

@@ -23,6 +23,8 @@ struct ModelFlags {
   bool pin = false;
   std::string dtype = "auto";
   int verbosity = 0;
+  std::string vision_tower;
+  bool tie_word_embeddings = false;
 
   void add_to(CLI::App& app, bool model_required = true);
   /// Only --threads, --pin and -v.

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
+#include "support/allocation_counter.h"
 
 namespace triptych {
 namespace {
@@ -196,6 +197,33 @@ TEST_F(EngineTest, ASteadyStepTakesNoMemoryFromTheArena) {
   while (engine.step()) {
   }
   EXPECT_EQ(engine.n_arena_allocations(), warm);
+}
+
+TEST_F(EngineTest, AWarmStepAllocatesNothing) {
+  Engine engine(model());
+  engine.forward_prompt(model().prepare(question("Describe the image.", {"0000.png"})), nullptr);
+  for (int i = 0; i < 4; ++i) engine.forward_next(300 + i, nullptr);
+  const long before = n_allocations();
+  for (int i = 0; i < 32; ++i) engine.forward_next(300 + i, nullptr);
+  EXPECT_EQ(n_allocations(), before);
+  allocate_once();
+  EXPECT_GT(n_allocations(), before) << "the counter does not count";
+}
+
+// The whole step, sampling and text included: only what the answer itself needs may grow, and that doubles.
+TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
+  Engine engine(model());
+  SamplingParams params = greedy(200);
+  params.ignore_eos = true;
+  params.temperature = 0.8F;
+  params.top_p = 0.9F;
+  params.repetition_penalty = 1.1F;
+  params.seed = 1;
+  engine.submit(model().prepare(question("Describe the image.", {"0000.png"})), params);
+  for (int i = 0; i < 40; ++i) engine.step();
+  const long before = n_allocations();
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(engine.step());
+  EXPECT_LE(n_allocations() - before, 6);
 }
 
 }  // namespace

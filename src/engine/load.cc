@@ -38,6 +38,25 @@ bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std:
   return false;
 }
 
+// Entries keep their files mapped, so the tower's checkpoint itself need not stay.
+void add_vision_tower(WeightTable& weights, const std::filesystem::path& directory, LinkPolicy links) {
+  CheckpointOptions options;
+  options.links = links;
+  Checkpoint tower = Checkpoint::open(directory, options);
+  WeightTable& table = tower.weights();
+  table.erase_if([](const WeightEntry& entry) { return !entry.name.starts_with("vision_model."); });
+  if (table.empty())
+    fail(ErrorCode::kNotFound, "{}: no tensor vision_model.*: expected the checkpoint of a vision tower",
+         directory.string());
+  table.rename_all([](const std::string& name) { return "vision_tower." + name; });
+  for (const std::string_view prefix : {"vision_tower.", "model.vision_tower."})
+    for (const WeightEntry& entry : weights)
+      if (entry.name.starts_with(prefix))
+        fail(ErrorCode::kInvalidArgument, "{}: the checkpoint has a vision tower of its own ({} in {})",
+             directory.string(), entry.name, entry.file);
+  weights.merge(std::move(table));
+}
+
 }  // namespace
 
 const Tokenizer& LoadedModel::tokenizer() const {
@@ -64,6 +83,8 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   out->checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(directory, checkpoint_options));
   Checkpoint& checkpoint = *out->checkpoint_;
   const ModelRegistry::Family& family = registry.find(checkpoint.config_view());
+  if (!options.vision_tower.empty())
+    add_vision_tower(checkpoint.weights(), options.vision_tower, options.links);
 
   out->preprocessor_ = checkpoint.json_file("preprocessor_config.json");
   out->video_preprocessor_ = checkpoint.json_file("video_preprocessor_config.json");

@@ -131,7 +131,7 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
   if (!weights.has("vision_tower.embeddings.patch_embedding.weight") && !source.config.has("text_config"))
     fail(ErrorCode::kNotFound,
-         "the checkpoint holds no vision tower; copy the tensors of {} into it as model.vision_tower.*",
+         "the checkpoint holds no vision tower; give the checkpoint of {} as --vision-tower",
          source.config.get_string("mm_vision_tower", "the tower"));
   vision_ = LlavaVision::bind(c.vision, weights, *source.backend, sizes_, c.text.hidden_size);
   language_model_ =

@@ -146,7 +146,11 @@ void ClipVision::forward(ExecContext& cx, std::span<const TensorView> pictures, 
     run_layer(cx, layers_[static_cast<std::size_t>(i)], i, h, cu);
     keep(i + 1);
   }
-  if (cx.tapping() && post_layernorm_ && !config_.siglip) {
+  if (cx.tapping() && post_layernorm_) {
+    if (config_.siglip) {  // every row is normed, and pooled by a head that no model reads
+      cx.tap((*post_layernorm_)(cx, h), "{}.post_layernorm", taps_);
+      return;
+    }
     // The pooled output is the norm of the class row of every picture.
     const auto rows = cx.arena().make_span<std::int32_t>(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i)

@@ -1,5 +1,6 @@
 #include "nn/llama_decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -78,6 +79,10 @@ LlamaConfig LlamaConfig::parse_as(const JsonView& c, std::string model_type) {
   out.tie_stated = c.has("tie_word_embeddings");
   out.tie_word_embeddings = c.get_bool("tie_word_embeddings", false);
   out.rope = RopeConfig::parse(c, out.head_dim, 10000.0, out.max_position_embeddings);
+  // Dynamic scaling alone keeps the trained length in this field and reaches `factor` times as far.
+  if (out.rope.scaling == RopeConfig::Scaling::kDynamic)
+    out.max_position_embeddings = static_cast<std::int64_t>(
+        static_cast<double>(out.rope.original_max_positions) * std::max(1.0, out.rope.factor));
   // A sliding window is exact as long as no context is longer than it; longer ones are refused rather than
   // computed wrongly.
   const bool window_used = out.model_type == "mistral" || c.get_bool("use_sliding_window", false);

@@ -18,9 +18,11 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
 }
 
 // What follows "vision_tower.": the original repository nests it twice, the hub has a "vision_model." level.
+// SigLIP's pooling head stands in published checkpoints, and no model reads it.
 std::string vision_tower(std::string_view rest) {
   strip(rest, "vision_tower.");
   strip(rest, "vision_model.");
+  if (starts_with_any(rest, {"head."})) return {};
   return "vision_tower." + std::string(rest);
 }
 

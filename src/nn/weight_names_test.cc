@@ -23,6 +23,9 @@ TEST(WeightNames, OldNewAndOriginalNamesMeetInOne) {
       {"model.mm_projector.2.bias", "multi_modal_projector.linear_2.bias"},
       {"image_newline", "image_newline"},
       {"model.image_newline", "image_newline"},
+      // SigLIP's pooling head, which no model reads.
+      {"vision_tower.vision_model.head.mlp.fc1.weight", ""},
+      {"model.vision_tower.head.probe", ""},
       // Fuyu.
       {"language_model.model.final_layernorm.weight", "lm.final_layernorm.weight"},
       {"model.vision_embed_tokens.weight", "vision_embed_tokens.weight"},

@@ -47,6 +47,17 @@ void expect_parity(const std::filesystem::path& model_directory, std::size_t n_c
 }
 
 TEST(Parity, Llava) { expect_parity(kSource / "tests/data/golden/llava", 5, 2); }
+
+// One checkpoint for each way published ones differ (tools/make_llava_variants.py).
+class LlavaVariants : public testing::TestWithParam<const char*> {};
+TEST_P(LlavaVariants, Parity) {
+  expect_parity(kSource / "tests/data/golden/llava_variants" / GetParam(), 1, 1);
+}
+INSTANTIATE_TEST_SUITE_P(Parity, LlavaVariants,
+                         testing::Values("siglip_qwen2_tied", "siglip_last_layer", "layer_list_linear_rope",
+                                         "full_mistral", "llama3_rope", "yarn_biases", "dynamic_rope"),
+                         [](const auto& at) { return std::string(at.param); });
+
 TEST(Parity, TheModelThatShips) { expect_parity(kSource / "assets/models/scenes-llava", 4, 2); }
 
 TEST(Parity, SharedLlava) {
