@@ -48,5 +48,44 @@ TEST(SeveralPictures, TheFirstPictureGoesToTheFirstPlace) {
   EXPECT_FALSE(equal_until(abc, bac, layout.runs[0].first_prompt_row + 1));
 }
 
+// A prompt without pictures and two with them in one batch, on a model with positions of three axes: each
+// answers as it does alone.
+TEST(SeveralPictures, TextAloneAndPicturesInOneBatch) {
+  const auto qwen = LoadedModel::open(TRIPTYCH_SOURCE_DIR "/assets/models/scenes-qwen2-vl", {.n_threads = 2});
+  const auto request = [&](const std::string& text, int n_pictures) {
+    ChatRequest out;
+    ChatMessage message;
+    message.role = "user";
+    for (int i = 0; i < n_pictures; ++i) {
+      message.parts.push_back({ContentPart::Kind::kImage, ""});
+      out.media.push_back(picture(i == 0 ? "0003.png" : "0004.png"));
+    }
+    message.parts.push_back({ContentPart::Kind::kText, text});
+    out.messages.push_back(std::move(message));
+    return qwen->prepare(out);
+  };
+  const std::pair<const char*, int> prompts[] = {
+      {"How many shapes are there?", 0}, {"Describe the image.", 1}, {"Describe the image.", 2}};
+  SamplingParams params;
+  params.max_tokens = 24;
+  params.ignore_eos = true;
+  std::vector<std::vector<std::int32_t>> alone;
+  for (const auto& [text, n] : prompts) {
+    Engine engine(*qwen);
+    alone.push_back(engine.generate(request(text, n), params).token_ids);
+  }
+  EXPECT_NE(alone[1], alone[2]);
+  Engine engine(*qwen, {.max_batch_tokens = 17, .max_sequences = 3});
+  std::vector<Engine::RequestId> ids;
+  for (const auto& [text, n] : prompts) ids.push_back(engine.submit(request(text, n), params));
+  while (engine.step()) {
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto result = engine.take_result(ids[i]);
+    ASSERT_TRUE(result.has_value());
+    EXPECT_EQ(result->token_ids, alone[i]) << prompts[i].first << " with " << prompts[i].second;
+  }
+}
+
 }  // namespace
 }  // namespace triptych

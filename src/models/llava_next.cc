@@ -221,8 +221,10 @@ LlavaNext::LlavaNext(const ModelSource& source) : config_(LlavaNextConfig::parse
   info_.image_token_id = c.image_token_id;
   info_.never_sample = {c.image_token_id};
   const std::string& type = c.text.model_type;
+  // Yi calls itself llama; its vocabulary tells.
+  const bool chatml = type == "qwen2" || (source.token_id && source.token_id("<|im_start|>"));
   info_.default_chat_template = type == "mistral" ? kMistralTemplate
-                                : type == "qwen2" ? kChatmlTemplate
+                                : chatml          ? kChatmlTemplate
                                                   : kVicunaTemplate;
 }
 

@@ -2,7 +2,10 @@
 // that arithmetic, pixels and towers can be run on any number of pictures.
 #pragma once
 
+#include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +25,7 @@ inline constexpr std::string_view kFamilies[] = {"llava",      "llava_next", "qw
 struct TinyFiles {
   Json config;
   Json preprocessor;
+  std::map<std::string, std::int32_t, std::less<>> tokens = {};  // of a tokenizer; empty: none
 };
 
 inline TinyFiles tiny_files(std::string_view family, Geometry geometry) {
@@ -113,6 +117,11 @@ class TinyModel {
     ModelSource source{.config = JsonView(files_.config, "config.json")};
     if (!files_.preprocessor.is_null())
       source.preprocessor = JsonView(files_.preprocessor, "preprocessor_config.json");
+    if (!files_.tokens.empty())
+      source.token_id = [this](std::string_view content) {
+        const auto found = files_.tokens.find(content);
+        return found == files_.tokens.end() ? std::nullopt : std::optional(found->second);
+      };
     source.weights = &weights_;
     source.backend = backend_.get();
     model_ = ModelRegistry::global().find(source.config).load(source);
