@@ -1,6 +1,7 @@
 // Chooses the decoder by content, checks the limits, turns the picture upright.
 #include "media/image_decode.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -40,16 +41,19 @@ Image make_image(const Source& source, ImageFormat format, std::uint64_t width_p
   return image;
 }
 
-void check_frames(const Source& source, ImageFormat format, std::size_t n_frames,
+void check_frames(const Source& source, ImageFormat format, std::size_t n_drawn, std::size_t n_kept,
                   std::uint64_t pixels_per_frame) {
   const auto max_frames = static_cast<std::size_t>(source.limits.max_frames);
-  if (n_frames > max_frames)
+  if (n_drawn > max_frames)
     fail(ErrorCode::kInvalidArgument, "{}: {}: more than {} frames", source.name, to_string(format),
          max_frames);
-  if (n_frames * pixels_per_frame > source.limits.max_animation_pixels)
-    fail(ErrorCode::kInvalidArgument, "{}: {}: {} frames have {} pixels together, at most {} are allowed",
-         source.name, to_string(format), n_frames, n_frames * pixels_per_frame,
-         source.limits.max_animation_pixels);
+  const auto check = [&](std::size_t n_frames, std::uint64_t max_pixels) {
+    if (n_frames * pixels_per_frame > max_pixels)
+      fail(ErrorCode::kInvalidArgument, "{}: {}: {} frames have {} pixels together, at most {} are allowed",
+           source.name, to_string(format), n_frames, n_frames * pixels_per_frame, max_pixels);
+  };
+  check(n_kept, source.limits.max_animation_pixels);
+  check(n_drawn, source.limits.max_drawn_pixels);
 }
 
 }  // namespace codec
@@ -148,9 +152,50 @@ std::vector<Frame> decode_animation(std::span<const std::byte> bytes, const Deco
     return frames;
   }
   const int orientation = codec.probe(source).orientation;
-  std::vector<Frame> frames = codec.decode_animation(source);
+  std::vector<Frame> frames = codec.decode_animation(source, {});
   for (Frame& frame : frames) frame.image = codec::apply_orientation(std::move(frame.image), orientation);
   return frames;
+}
+
+AnimationInfo probe_animation(std::span<const std::byte> bytes, const DecodeLimits& limits,
+                              std::string_view name) {
+  const Source source = make_source(bytes, limits, name, kWhite);
+  const Codec& codec = find_codec(source);
+  const Header header = codec.probe(source);
+  AnimationInfo out{header.width_px, header.height_px, {}};
+  if (codec::swaps_sides(header.orientation)) std::swap(out.width_px, out.height_px);
+  out.durations_ms = codec.durations_ms == nullptr ? std::vector<int>{0} : codec.durations_ms(source);
+  return out;
+}
+
+std::vector<Image> decode_frames(std::span<const std::byte> bytes, const DecodeLimits& limits,
+                                 std::string_view name, std::span<const int> indices, Rgb8 background) {
+  TRIPTYCH_CHECK(!indices.empty() && indices.front() >= 0 && std::is_sorted(indices.begin(), indices.end()),
+                 "[decode_frames] {} indices", indices.size());
+  const Source source = make_source(bytes, limits, name, background);
+  const Codec& codec = find_codec(source);
+  const Header header = codec.probe(source);
+  const std::uint64_t pixels =
+      static_cast<std::uint64_t>(header.width_px) * static_cast<std::uint64_t>(header.height_px);
+  codec::check_frames(source, codec.format, 1, indices.size(), pixels);
+  std::vector<Frame> frames;
+  if (codec.decode_animation == nullptr) {
+    if (indices.front() == 0) frames.push_back({codec.decode(source), 0});
+  } else {
+    frames = codec.decode_animation(source, codec::FrameChoice(indices));
+  }
+  std::vector<Image> out;
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < indices.size(); ++i) {
+    if (i > 0 && indices[i] == indices[i - 1]) {
+      out.push_back(Image(out.back()));
+      continue;
+    }
+    if (next == frames.size())
+      codec::fail_damaged(source, codec.format, fmt::format("it has no frame {}", indices[i]));
+    out.push_back(codec::apply_orientation(std::move(frames[next++].image), header.orientation));
+  }
+  return out;
 }
 
 }  // namespace triptych

@@ -47,4 +47,21 @@ Image decode_image(std::span<const std::byte> bytes, const DecodeLimits& limits,
 std::vector<Frame> decode_animation(std::span<const std::byte> bytes, const DecodeLimits& limits,
                                     std::string_view name, Rgb8 background = kWhite);
 
+/// What an animation shows and for how long, without decoding its pixels.
+struct AnimationInfo {
+  int width_px = 0;  // as ImageInfo
+  int height_px = 0;
+  std::vector<int> durations_ms;  // of each frame, as the file says; one 0 for a still picture
+};
+
+/// Walks through the whole file. Errors as probe_image; a file that is cut short is kInvalidFile.
+AnimationInfo probe_animation(std::span<const std::byte> bytes, const DecodeLimits& limits,
+                              std::string_view name);
+
+/// The frames with these indices (ascending, repeats allowed), one image each. Frames after the last of them
+/// are not looked at. Errors as decode_animation, and kInvalidFile for an index that the file does not have.
+std::vector<Image> decode_frames(std::span<const std::byte> bytes, const DecodeLimits& limits,
+                                 std::string_view name, std::span<const int> indices,
+                                 Rgb8 background = kWhite);
+
 }  // namespace triptych

@@ -15,7 +15,8 @@ constexpr triptych::DecodeLimits kLimits{.max_file_bytes = 1 << 20,
                                          .max_pixels = 1 << 16,
                                          .max_side_px = 4096,
                                          .max_frames = 8,
-                                         .max_animation_pixels = 1 << 18};
+                                         .max_animation_pixels = 1 << 18,
+                                         .max_drawn_pixels = 1 << 19};
 
 void require(bool condition) {
   if (!condition) std::abort();
@@ -84,6 +85,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   accepts([&] {
     for (const triptych::Frame& frame : triptych::decode_animation(bytes, kLimits, "input"))
       require(is_whole(frame.image));
+  });
+  // Frames chosen by index: what is there comes whole, what is not is an error.
+  triptych::AnimationInfo animation;
+  if (!accepts([&] { animation = triptych::probe_animation(bytes, kLimits, "input"); })) return 0;
+  const auto n_frames = static_cast<int>(animation.durations_ms.size());
+  require(n_frames > 0);
+  accepts([&] {
+    const int wanted[] = {n_frames / 2, n_frames - 1, n_frames - 1};
+    const auto frames = triptych::decode_frames(bytes, kLimits, "input", wanted);
+    require(frames.size() == 3);
+    for (const triptych::Image& frame : frames)
+      require(is_whole(frame) && frame.width_px == animation.width_px &&
+              frame.height_px == animation.height_px);
   });
   return 0;
 }

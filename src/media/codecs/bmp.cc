@@ -233,6 +233,6 @@ Image decode(const Source& source) try { return BmpReader(source).decode(); } ca
 
 }  // namespace
 
-const Codec kBmp{ImageFormat::kBmp, matches, probe, decode, nullptr};
+const Codec kBmp{ImageFormat::kBmp, matches, probe, decode};
 
 }  // namespace triptych::codec

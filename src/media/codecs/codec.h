@@ -2,6 +2,7 @@
 // content.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -34,13 +35,33 @@ struct Header {
   bool is_animated = false;
 };
 
+/// Which frames of an animation are kept: all, or those with these indices (ascending).
+class FrameChoice {
+ public:
+  FrameChoice() = default;
+  explicit FrameChoice(std::span<const int> indices) : is_all_(false), indices_(indices) {}
+  bool is_all() const noexcept { return is_all_; }
+  bool has(std::size_t index) const noexcept {
+    return is_all_ || std::binary_search(indices_.begin(), indices_.end(), static_cast<std::int64_t>(index));
+  }
+  /// Nothing is wanted from here on.
+  bool is_past(std::size_t index) const noexcept {
+    return !is_all_ && (indices_.empty() || static_cast<std::int64_t>(index) > indices_.back());
+  }
+
+ private:
+  bool is_all_ = true;
+  std::span<const int> indices_;
+};
+
 struct Codec {
   ImageFormat format;
   bool (*matches)(std::span<const std::byte> bytes);
   Header (*probe)(const Source& source);  // checks the limits
   Image (*decode)(const Source& source);  // orientation not applied; checks the limits too
-  std::vector<Frame> (*decode_animation)(
-      const Source& source);  // nullptr: the format has still pictures only
+  // The next two are nullptr where the format has still pictures only.
+  std::vector<int> (*durations_ms)(const Source& source) = nullptr;
+  std::vector<Frame> (*decode_animation)(const Source& source, const FrameChoice& choice) = nullptr;
 };
 
 extern const Codec kPng, kJpeg, kWebp, kGif, kTiff, kBmp, kPnm;
@@ -57,8 +78,9 @@ void check_size(const Source& source, ImageFormat format, std::uint64_t width_px
 /// check_size, then a black image of that size.
 Image make_image(const Source& source, ImageFormat format, std::uint64_t width_px, std::uint64_t height_px);
 
-/// Checks that n_frames of that size are within the limits; call before memory for the last of them is taken.
-void check_frames(const Source& source, ImageFormat format, std::size_t n_frames,
+/// Checks that n_drawn frames of that size, n_kept of them kept, are within the limits; call before memory
+/// for the last of them is taken.
+void check_frames(const Source& source, ImageFormat format, std::size_t n_drawn, std::size_t n_kept,
                   std::uint64_t pixels_per_frame);
 
 }  // namespace triptych::codec

@@ -211,29 +211,43 @@ Image decode(const Source& source) {
   return canvas;
 }
 
-std::vector<Frame> decode_animation(const Source& source) {
+std::vector<Frame> decode_animation(const Source& source, const FrameChoice& choice) {
   GifReader reader(source);
   std::vector<Frame> frames;
   Image canvas;
-  while (reader.next_image()) {
-    if (frames.empty()) canvas = empty_canvas(source, reader);
-    check_frames(source, ImageFormat::kGif, frames.size() + 1,
+  std::size_t index = 0;
+  for (; !choice.is_past(index) && reader.next_image(); ++index) {
+    if (index == 0) canvas = empty_canvas(source, reader);
+    const bool is_kept = choice.has(index);
+    check_frames(source, ImageFormat::kGif, index + 1, frames.size() + (is_kept ? 1 : 0),
                  static_cast<std::uint64_t>(canvas.width_px) * static_cast<std::uint64_t>(canvas.height_px));
     std::optional<Image> before;
     if (reader.control().DisposalMode == DISPOSE_PREVIOUS) before = canvas;
     reader.draw(canvas);
-    frames.push_back({canvas, reader.control().DelayTime * 10});
+    if (is_kept) frames.push_back({canvas, reader.control().DelayTime * 10});
     if (before.has_value())
       canvas = std::move(*before);
     else if (reader.control().DisposalMode == DISPOSE_BACKGROUND)
       fill(canvas, reader.frame(), source.background);
   }
-  if (frames.empty()) fail_damaged(source, ImageFormat::kGif, "it holds no image");
+  if (index == 0) fail_damaged(source, ImageFormat::kGif, "it holds no image");
   return frames;
+}
+
+std::vector<int> durations_ms(const Source& source) {
+  GifReader reader(source);
+  std::vector<int> out;
+  while (reader.next_image()) {
+    check_frames(source, ImageFormat::kGif, out.size() + 1, 0, 0);
+    out.push_back(reader.control().DelayTime * 10);
+    reader.skip_pixels();
+  }
+  if (out.empty()) fail_damaged(source, ImageFormat::kGif, "it holds no image");
+  return out;
 }
 
 }  // namespace
 
-const Codec kGif{ImageFormat::kGif, matches, probe, decode, decode_animation};
+const Codec kGif{ImageFormat::kGif, matches, probe, decode, durations_ms, decode_animation};
 
 }  // namespace triptych::codec

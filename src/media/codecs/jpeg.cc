@@ -187,6 +187,6 @@ Image decode(const Source& source) { return JpegReader(source).decode(); }
 
 }  // namespace
 
-const Codec kJpeg{ImageFormat::kJpeg, matches, probe, decode, nullptr};
+const Codec kJpeg{ImageFormat::kJpeg, matches, probe, decode};
 
 }  // namespace triptych::codec

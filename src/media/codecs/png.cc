@@ -189,6 +189,6 @@ Image decode(const Source& source) { return PngReader(source).decode(); }
 
 }  // namespace
 
-const Codec kPng{ImageFormat::kPng, matches, probe, decode, nullptr};
+const Codec kPng{ImageFormat::kPng, matches, probe, decode};
 
 }  // namespace triptych::codec

@@ -183,6 +183,6 @@ Image decode(const Source& source) {
 
 }  // namespace
 
-const Codec kPnm{ImageFormat::kPnm, matches, probe, decode, nullptr};
+const Codec kPnm{ImageFormat::kPnm, matches, probe, decode};
 
 }  // namespace triptych::codec

@@ -366,6 +366,6 @@ Image decode(const Source& source) { return TiffReader(source).decode(); }
 
 }  // namespace
 
-const Codec kTiff{ImageFormat::kTiff, matches, probe, decode, nullptr};
+const Codec kTiff{ImageFormat::kTiff, matches, probe, decode};
 
 }  // namespace triptych::codec

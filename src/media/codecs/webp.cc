@@ -73,8 +73,8 @@ void put_canvas(const std::uint8_t* rgba, Rgb8 background, Image& image) {
   for (std::size_t n = image.rgb.size() / 3; n > 0; --n, rgba += 4, to += 3) put_rgba(to, rgba, background);
 }
 
-// Up to max_frames complete canvases; the first frame may cover only a part of the canvas.
-std::vector<Frame> read_frames(const Source& source, const Header& header, std::size_t max_frames) {
+// Complete canvases; the first frame may cover only a part of the canvas.
+std::vector<Frame> read_frames(const Source& source, const Header& header, const FrameChoice& choice) {
   WebPAnimDecoderOptions options;
   if (WebPAnimDecoderOptionsInit(&options) == 0)
     fail(ErrorCode::kInternal, "libwebpdemux has another version");
@@ -88,28 +88,34 @@ std::vector<Frame> read_frames(const Source& source, const Header& header, std::
   if (static_cast<int>(info.canvas_width) != header.width_px ||
       static_cast<int>(info.canvas_height) != header.height_px)
     fail_damaged(source, ImageFormat::kWebp, "two different canvas sizes");
-  const std::size_t n_frames = std::min<std::size_t>(info.frame_count, max_frames);
-  check_frames(source, ImageFormat::kWebp, n_frames, std::uint64_t{info.canvas_width} * info.canvas_height);
+  const std::uint64_t pixels = std::uint64_t{info.canvas_width} * info.canvas_height;
+  if (choice.is_all()) check_frames(source, ImageFormat::kWebp, info.frame_count, info.frame_count, pixels);
+  if (info.frame_count == 0) fail_damaged(source, ImageFormat::kWebp, "an animation without frames");
   std::vector<Frame> frames;
   int shown_until_ms = 0;
-  while (frames.size() < n_frames) {
+  for (std::size_t index = 0; index < info.frame_count && !choice.is_past(index); ++index) {
+    const bool is_kept = choice.has(index);
+    check_frames(source, ImageFormat::kWebp, index + 1, frames.size() + (is_kept ? 1 : 0), pixels);
     std::uint8_t* canvas = nullptr;
     int until_ms = 0;
     if (WebPAnimDecoderGetNext(decoder.get(), &canvas, &until_ms) == 0)
-      fail_damaged(source, ImageFormat::kWebp, fmt::format("frame {} is damaged", frames.size()));
-    Frame frame{make_image(source, ImageFormat::kWebp, info.canvas_width, info.canvas_height),
-                until_ms - shown_until_ms};
-    put_canvas(canvas, source.background, frame.image);
-    frames.push_back(std::move(frame));
+      fail_damaged(source, ImageFormat::kWebp, fmt::format("frame {} is damaged", index));
+    if (is_kept) {
+      Frame frame{make_image(source, ImageFormat::kWebp, info.canvas_width, info.canvas_height),
+                  static_cast<int>(static_cast<std::uint32_t>(until_ms) -  // the sum may wrap
+                                   static_cast<std::uint32_t>(shown_until_ms))};
+      put_canvas(canvas, source.background, frame.image);
+      frames.push_back(std::move(frame));
+    }
     shown_until_ms = until_ms;
   }
-  if (frames.empty()) fail_damaged(source, ImageFormat::kWebp, "an animation without frames");
   return frames;
 }
 
 Image decode(const Source& source) {
   const Header header = probe(source);
-  if (header.is_animated) return std::move(read_frames(source, header, 1).front().image);
+  constexpr int kFirst[] = {0};
+  if (header.is_animated) return std::move(read_frames(source, header, FrameChoice(kFirst)).front().image);
   WebPDecoderConfig config;
   if (WebPInitDecoderConfig(&config) == 0) fail(ErrorCode::kInternal, "libwebp has another version");
   Image image = make_image(source, ImageFormat::kWebp, static_cast<std::uint64_t>(header.width_px),
@@ -127,14 +133,33 @@ Image decode(const Source& source) {
   return image;
 }
 
-std::vector<Frame> decode_animation(const Source& source) {
+std::vector<Frame> decode_animation(const Source& source, const FrameChoice& choice) {
   const Header header = probe(source);
-  if (!header.is_animated) return {Frame{decode(source), 0}};
-  return read_frames(source, header, static_cast<std::size_t>(source.limits.max_frames) + 1);
+  if (header.is_animated) return read_frames(source, header, choice);
+  if (!choice.has(0)) return {};
+  return {Frame{decode(source), 0}};
+}
+
+std::vector<int> durations_ms(const Source& source) {
+  if (!probe(source).is_animated) return {0};
+  const WebPData data{source.data(), source.bytes.size()};
+  const std::unique_ptr<WebPDemuxer, decltype(&WebPDemuxDelete)> demuxer(WebPDemux(&data), WebPDemuxDelete);
+  if (demuxer == nullptr) fail_damaged(source, ImageFormat::kWebp, "damaged animation");
+  const std::uint32_t n_frames = WebPDemuxGetI(demuxer.get(), WEBP_FF_FRAME_COUNT);
+  if (n_frames == 0) fail_damaged(source, ImageFormat::kWebp, "an animation without frames");
+  check_frames(source, ImageFormat::kWebp, n_frames, 0, 0);
+  std::vector<int> out;
+  WebPIterator frame{};
+  for (bool more = WebPDemuxGetFrame(demuxer.get(), 1, &frame) != 0; more;
+       more = WebPDemuxNextFrame(&frame) != 0)
+    out.push_back(frame.duration);
+  WebPDemuxReleaseIterator(&frame);
+  if (out.size() != n_frames) fail_damaged(source, ImageFormat::kWebp, "damaged animation");
+  return out;
 }
 
 }  // namespace
 
-const Codec kWebp{ImageFormat::kWebp, matches, probe, decode, decode_animation};
+const Codec kWebp{ImageFormat::kWebp, matches, probe, decode, durations_ms, decode_animation};
 
 }  // namespace triptych::codec
