@@ -54,6 +54,7 @@ JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, do
   if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
   out["token_ids"] = result.token_ids;
   out["usage"] = {{"prompt_tokens", result.n_prompt_tokens},
+                  {"reused_tokens", result.n_reused_tokens},
                   {"image_tokens", result.n_image_tokens},
                   {"completion_tokens", result.token_ids.size()}};
   const GenerationTimings& t = result.timings;

@@ -2,8 +2,20 @@
 
 namespace triptych::cli {
 
+namespace {
+
+// Every turn repeats the conversation so far: its keys and values, and what the tower made of its pictures,
+// are kept.
+EngineOptions with_memory(EngineOptions options) {
+  options.max_kept_sequences = 1;
+  options.visual_cache_bytes = std::size_t{256} << 20;
+  return options;
+}
+
+}  // namespace
+
 ChatSession::ChatSession(LoadedModel& model, Options options)
-    : model_(model), options_(std::move(options)), engine_(model, options_.engine) {
+    : model_(model), options_(std::move(options)), engine_(model, with_memory(options_.engine)) {
   options_.sampling.validate(model.info().vocab_size);
   reset();
 }
@@ -18,15 +30,15 @@ void ChatSession::reset() {
 GenerationResult ChatSession::ask(const std::string& text, TokenCallback on_token) {
   ChatMessage message;
   message.role = "user";
-  for (std::size_t i = 0; i < pending_.size(); ++i) message.parts.push_back({ContentPart::Kind::kImage, ""});
+  for (const MediaInput& media : pending_)
+    message.parts.push_back({media.is_video ? ContentPart::Kind::kVideo : ContentPart::Kind::kImage, ""});
   message.parts.push_back({ContentPart::Kind::kText, text});
 
   ChatRequest request;
   request.messages = messages_;
   request.messages.push_back(message);
   request.media = media_;
-  for (const Image& picture : pending_)
-    request.media.push_back({.frames = {picture}, .is_video = false, .frames_per_s = 0});
+  request.media.insert(request.media.end(), pending_.begin(), pending_.end());
   request.media_options = options_.media;
   GenerationResult result = engine_.generate(model_.prepare(request), options_.sampling, std::move(on_token));
 

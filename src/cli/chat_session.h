@@ -21,12 +21,12 @@ class ChatSession {
   /// Borrows the model.
   ChatSession(LoadedModel& model, Options options);
 
-  /// Goes with the next message, before its text.
-  void add_picture(Image picture) { pending_.push_back(std::move(picture)); }
+  /// A picture or a video that goes with the next message, before its text.
+  void add_media(MediaInput media) { pending_.push_back(std::move(media)); }
   std::size_t n_pending() const noexcept { return pending_.size(); }
 
   /// Sends a user message and keeps it and the answer (as far as it came) for the next. When it throws, the
-  /// conversation and the pending pictures are as before.
+  /// conversation and the pending media are as before.
   GenerationResult ask(const std::string& text, TokenCallback on_token = {});
 
   /// Forgets all but the system message.
@@ -38,7 +38,7 @@ class ChatSession {
   Engine engine_;
   std::vector<ChatMessage> messages_;
   std::vector<MediaInput> media_;
-  std::vector<Image> pending_;
+  std::vector<MediaInput> pending_;
 };
 
 }  // namespace triptych::cli

@@ -74,7 +74,10 @@ int run_eval(const EvalFlags& flags) {
   }
   const EvalScore total = report.total();
   if (flags.json) {
-    JsonOut out = {{"model", flags.model.model}, {"data", flags.data}, {"seconds", report.seconds}};
+    JsonOut out = {{"model", flags.model.model},
+                   {"data", flags.data},
+                   {"seconds", report.seconds},
+                   {"pictures_encoded", report.n_pictures_encoded}};
     out["total"] = score_json(total, options);
     for (const auto& [kind, score] : report.kinds) out["kinds"][kind] = score_json(score, options);
     out["mistakes"] = JsonOut::array();

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <variant>
 
 #include <CLI/CLI.hpp>
 
@@ -15,17 +16,24 @@
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
 #include "cli/text_table.h"
+#include "engine/video_file.h"
 
 namespace triptych::cli {
 namespace {
 
 constexpr const char* kChatHelp =
     "  /image FILE   a picture for the next message; may be repeated\n"
+    "  /video PATH   a video for the next message: a folder of frames, a GIF or WebP\n"
     "  /reset        forget the conversation\n"
     "  /help         this list\n"
     "  /quit         end (also Ctrl-D)\n"
     "A line that ends with \\ goes on in the next. Ctrl-C cancels an answer. A blank before / makes it "
     "text.\n";
+
+struct MediaArgument {
+  bool is_video = false;
+  std::string name;
+};
 
 struct RunFlags {
   ModelFlags model;
@@ -33,12 +41,18 @@ struct RunFlags {
   SamplingFlags sampling;
   MediaFlags media;
   ProfileFlags profile;
-  std::vector<std::string> images;
+  std::vector<MediaArgument> media_files;  // in the order of the command line
+  std::vector<std::string> images, videos;
+  VideoOptions video;
   std::optional<std::string> prompt;
   std::string system;
   bool interactive = false;
   bool json = false;
 };
+
+MediaInput picture_input(const std::string& name) {
+  return {.frames = {read_picture(name)}, .is_video = false, .frames_per_s = 0};
+}
 
 void show(const RunFlags& flags, const LoadedModel& model, const GenerationResult& result,
           AnswerPrinter& printer) {
@@ -64,7 +78,8 @@ bool answer(const RunFlags& flags, const LoadedModel& model, ChatSession& sessio
 }
 
 // A line of the conversation that begins with '/'. False: end.
-bool obey(const std::string& line, ChatSession& session, bool is_terminal) {
+bool obey(const std::string& line, const RunFlags& flags, const LoadedModel& model, ChatSession& session,
+          bool is_terminal) {
   const std::size_t blank = line.find(' ');
   const std::string verb = line.substr(0, blank);
   const std::size_t from = blank == std::string::npos ? blank : line.find_first_not_of(' ', blank);
@@ -75,13 +90,19 @@ bool obey(const std::string& line, ChatSession& session, bool is_terminal) {
     session.reset();
   } else if (verb == "/help") {
     std::fputs(kChatHelp, stdout);
-  } else if (verb == "/image") {
-    if (rest.empty()) fail(ErrorCode::kInvalidArgument, "/image needs a file name");
-    if (rest == "-") fail(ErrorCode::kInvalidArgument, "/image -: stdin holds the conversation");
-    session.add_picture(read_picture(rest));
+  } else if (verb == "/image" || verb == "/video") {
+    if (rest.empty()) fail(ErrorCode::kInvalidArgument, "{} needs a file name", verb);
+    if (verb == "/video") {
+      check_takes_videos(model.info());
+      session.add_media(VideoFile::open(rest).read(model.info().video_sampling, flags.video));
+    } else {
+      if (rest == "-") fail(ErrorCode::kInvalidArgument, "/image -: stdin holds the conversation");
+      session.add_media(picture_input(rest));
+    }
     if (is_terminal)
-      std::printf("%zu picture%s for the next message\n", session.n_pending(),
-                  session.n_pending() > 1 ? "s" : "");
+      std::printf(session.n_pending() == 1 ? "%zu picture or video for the next message\n"
+                                           : "%zu pictures or videos for the next message\n",
+                  session.n_pending());
   } else {
     fail(ErrorCode::kInvalidArgument, "unknown command {}; /help lists them", verb);
   }
@@ -120,7 +141,7 @@ int chat(const RunFlags& flags, const LoadedModel& model, ChatSession& session) 
     if (text.find_first_not_of(' ') == std::string::npos) continue;
     try {
       if (text.front() == '/') {
-        if (!obey(text, session, reader.is_terminal())) break;
+        if (!obey(text, flags, model, session, reader.is_terminal())) break;
       } else if (!answer(flags, model, session, text.substr(text.find_first_not_of(' '))) &&
                  !reader.is_terminal()) {
         return kExitInterrupted;
@@ -135,6 +156,20 @@ int chat(const RunFlags& flags, const LoadedModel& model, ChatSession& session) 
   return exit_code;
 }
 
+// The order in which --image and --video were given, each with its argument.
+std::vector<MediaArgument> media_in_order(const CLI::App& app, const RunFlags& flags) {
+  std::vector<MediaArgument> out;
+  std::size_t n_images = 0;
+  std::size_t n_videos = 0;
+  for (const CLI::Option* option : app.parse_order()) {
+    if (option->check_lname("image") && n_images < flags.images.size())
+      out.push_back({false, flags.images[n_images++]});
+    if (option->check_lname("video") && n_videos < flags.videos.size())
+      out.push_back({true, flags.videos[n_videos++]});
+  }
+  return out;
+}
+
 int run(RunFlags flags) {
   const bool uses_stdin = std::count(flags.images.begin(), flags.images.end(), "-") > 0;
   if (!flags.prompt) {
@@ -147,15 +182,28 @@ int run(RunFlags flags) {
   if (std::count(flags.images.begin(), flags.images.end(), "-") > 1)
     fail(ErrorCode::kInvalidArgument, "--image - can be given once");
   flags.profile.start();
-  // Pictures first: a wrong file name should not cost the time of a load.
-  std::vector<Image> pictures;
-  for (const std::string& name : flags.images) pictures.push_back(read_picture(name));
+  // Files first: a wrong name should not cost the time of a load. Which frames are decoded, the model says.
+  std::vector<std::variant<MediaInput, VideoFile>> files;
+  for (const MediaArgument& file : flags.media_files) {
+    if (file.is_video) {
+      files.emplace_back(VideoFile::open(file.name));
+    } else {
+      files.emplace_back(picture_input(file.name));
+    }
+  }
   const auto model = flags.model.open();
   ChatSession session(*model, {.engine = flags.context.engine_options(),
                                .sampling = flags.sampling.over(model->generation_defaults()),
                                .media = flags.media.options,
                                .system = flags.system});
-  for (Image& picture : pictures) session.add_picture(std::move(picture));
+  for (auto& file : files) {
+    if (const auto* video = std::get_if<VideoFile>(&file)) {
+      check_takes_videos(model->info());
+      session.add_media(video->read(model->info().video_sampling, flags.video));
+    } else {
+      session.add_media(std::move(std::get<MediaInput>(file)));
+    }
+  }
   const Interrupt interrupt;
   const int exit_code = flags.interactive                               ? chat(flags, *model, session)
                         : answer(flags, *model, session, *flags.prompt) ? kExitOk
@@ -175,6 +223,25 @@ void add_run_command(CLI::App& program, Action& action) {
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
+  app.add_option("--video", flags->videos,
+                 "A video: a folder of frames in the order of their names, an animated GIF or WebP, or one "
+                 "picture; may be repeated; pictures and videos keep the order given")
+      ->expected(1)
+      ->take_all()
+      ->type_name("PATH");
+  app.add_option("--fps", flags->video.frames_per_s,
+                 "Frames a second to take of a video [the model's, 2 as a rule]")
+      ->check(CLI::Range(1e-6, 1e6).description(""))
+      ->type_name("F");
+  app.add_option("--max-frames", flags->video.max_frames, "Most frames to take of a video [the model's]")
+      ->check(CLI::Range(1, 1 << 20).description(""))
+      ->type_name("N");
+  app.add_option(
+         "--video-fps", flags->video.source_frames_per_s,
+         "Frames a second that a folder's frames were taken at, or an animation plays at instead of its "
+         "own delays [a folder: all frames are taken, as sampled already]")
+      ->check(CLI::Range(1e-6, 1e6).description(""))
+      ->type_name("F");
   app.add_option("--prompt,-p", flags->prompt, "The question; without it a chat begins")->type_name("TEXT");
   app.add_flag("--interactive,-i", flags->interactive, "Chat: read messages line by line");
   app.add_option("--system", flags->system, "System prompt")->type_name("TEXT");
@@ -188,9 +255,14 @@ void add_run_command(CLI::App& program, Action& action) {
       "Examples:\n"
       "  triptych run MODEL --image photo.jpg --prompt \"What is in the picture?\"\n"
       "  triptych run MODEL --image a.png --image b.png --prompt \"Compare them.\" --max-tokens 64\n"
+      "  triptych run MODEL --video clip.gif --fps 4 --prompt \"What happens?\"\n"
+      "  triptych run MODEL --video frames/ --video-fps 30 --max-frames 16 --prompt \"What happens?\"\n"
       "  curl -s https://example.org/x.jpg | triptych run MODEL --image - --prompt \"Describe it.\" --json\n"
       "  triptych run MODEL -i --temperature 0.7 --seed 1");
-  app.callback([flags, &action] { action = [flags] { return run(*flags); }; });
+  app.callback([flags, &app, &action] {
+    flags->media_files = media_in_order(app, *flags);
+    action = [flags] { return run(*flags); };
+  });
 }
 
 }  // namespace triptych::cli

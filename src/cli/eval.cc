@@ -54,6 +54,10 @@ class Evaluation {
       scores[i].n_control_right = blind[i] == trimmed(questions[i].answer) ? 1 : 0;
   }
 
+  std::int64_t n_pictures_encoded() const {
+    return n_encoded_before_ + (engine_ ? engine_->n_media_encoded() : 0);
+  }
+
  private:
   std::vector<PreparedRequest> prepare(std::span<const EvalQuestion> questions, bool blank) {
     std::vector<PreparedRequest> out(questions.size());
@@ -95,6 +99,8 @@ class Evaluation {
       options.kv_cache_tokens = options.max_context_tokens * (options_.n_sequences + 1);
       options.max_sequences = options_.n_sequences;
       options.kv_cache_dtype = options_.kv_cache_dtype;
+      options.visual_cache_bytes = options_.visual_cache_bytes;
+      if (engine_) n_encoded_before_ += engine_->n_media_encoded();
       engine_ = std::make_unique<Engine>(model_, options);
     }
     return *engine_;
@@ -138,6 +144,7 @@ class Evaluation {
   std::filesystem::path directory_;
   EvalOptions options_;
   std::unique_ptr<Engine> engine_;
+  std::int64_t n_encoded_before_ = 0;               // by earlier engines
   std::vector<std::vector<std::int32_t>> answers_;  // of the chunk
 };
 
@@ -218,6 +225,7 @@ EvalReport evaluate(LoadedModel& model, const std::filesystem::path& directory,
     for (std::size_t i = 0; i < chunk.size(); ++i) out.kinds[kind_of(chunk[i].question)].add(scores[i]);
     if (progress) progress(static_cast<std::int64_t>(at + chunk.size()));
   }
+  out.n_pictures_encoded = evaluation.n_pictures_encoded();
   out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return out;
 }

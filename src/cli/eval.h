@@ -55,6 +55,7 @@ struct EvalReport {
   std::map<std::string, EvalScore> kinds;
   std::vector<EvalMistake> mistakes;
   double seconds = 0;
+  std::int64_t n_pictures_encoded = 0;  // by the tower; a picture that several questions share counts once
   EvalScore total() const;
 };
 
@@ -64,6 +65,7 @@ struct EvalOptions {
   int n_sequences = 16;  // answered at once
   MediaOptions media = {};
   DType kv_cache_dtype = DType::kF16;
+  std::size_t visual_cache_bytes = std::size_t{64} << 20;  // pictures kept from earlier questions
 };
 
 /// `progress` (may be empty) is told how many questions are done.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 
 #include "base/error.h"
 
@@ -66,6 +67,27 @@ TEST(Eval, QuestionsNameTheBadLine) {
   EXPECT_THAT(error_of("{"), testing::HasSubstr("questions.jsonl:1"));
   EXPECT_THAT(error_of(""), testing::HasSubstr("no questions"));
   std::filesystem::remove_all(directory);
+}
+
+// Questions about one picture share what the tower made of it, and no number changes by that.
+TEST(Eval, APictureIsEncodedOnce) {
+  const std::string source = TRIPTYCH_SOURCE_DIR;
+  const auto model = LoadedModel::open(source + "/assets/models/scenes-llava", {.n_threads = 2});
+  const std::filesystem::path scenes = source + "/assets/eval/scenes";
+  std::vector<EvalQuestion> questions = read_questions(scenes);
+  questions.resize(70);  // more than are prepared at once
+  std::set<std::string> pictures;
+  for (const EvalQuestion& q : questions) pictures.insert(q.image);
+  const EvalReport shared = evaluate(*model, scenes, questions, {});
+  const EvalReport apart = evaluate(*model, scenes, questions, {.visual_cache_bytes = 0});
+  EXPECT_EQ(shared.n_pictures_encoded, static_cast<std::int64_t>(pictures.size()) + 1);  // and the blank one
+  EXPECT_EQ(apart.n_pictures_encoded, 3 * 70);  // likelihood, answer, control
+  EXPECT_EQ(shared.total().n_right, apart.total().n_right);
+  EXPECT_EQ(shared.total().n_control_right, apart.total().n_control_right);
+  EXPECT_EQ(shared.total().sum_logprob, apart.total().sum_logprob);
+  ASSERT_EQ(shared.mistakes.size(), apart.mistakes.size());
+  for (std::size_t i = 0; i < shared.mistakes.size(); ++i)
+    EXPECT_EQ(shared.mistakes[i].got, apart.mistakes[i].got);
 }
 
 }  // namespace

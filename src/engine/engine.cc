@@ -69,15 +69,22 @@ struct Engine::Sequence {
   GenerationResult result;
 
   bool prefilled() const noexcept { return n_done >= n_prompt; }
+  /// Some of the item's rows are still to be fed.
+  bool needs_media(int index) const noexcept {
+    for (const MediaRun& run : request.layout.runs)
+      if (run.media_index == index && run.first_prompt_row + run.n_rows > n_done) return true;
+    return false;
+  }
 };
 
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      arena_(std::size_t{1} << 20, [&model](std::size_t n) { return model.backend().allocate(n); }) {
+      arena_(std::size_t{1} << 20, [&model](std::size_t n) { return model.backend().allocate(n); }),
+      visual_cache_(options.visual_cache_bytes) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
-      options_.max_sequences < 1)
+      options_.max_sequences < 1 || options_.max_kept_sequences < 0)
     fail(ErrorCode::kInvalidArgument, "engine: sizes must be positive");
   if (options_.max_context_tokens == 0) options_.max_context_tokens = info.max_context_tokens;
   if (options_.max_context_tokens > info.max_context_tokens)
@@ -156,21 +163,86 @@ void Engine::admit() {
     Sequence& s = *waiting_.front();
     if (s.cancelled) {
       s.result.finish_reason = FinishReason::kCancelled;
+      pages_->free.insert(pages_->free.end(), s.pages.begin(), s.pages.end());  // of a prefix it took
+      s.pages.clear();
       finished_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
       continue;
     }
-    const auto need = static_cast<std::size_t>(pages_for(s.n_prompt + s.max_tokens));
-    if (static_cast<int>(running_.size()) >= options_.max_sequences || pages_->free.size() < need) return;
-    s.pages.assign(pages_->free.end() - static_cast<std::ptrdiff_t>(need), pages_->free.end());
-    pages_->free.resize(pages_->free.size() - need);
+    if (static_cast<int>(running_.size()) >= options_.max_sequences) return;
+    if (s.pages.empty()) take_prefix(s);
+    if (!find_pages(s, static_cast<std::size_t>(pages_for(s.n_prompt + s.max_tokens)))) return;
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
 }
 
+// The pages of the kept sequence that begins most like this one. At least one token is left to do: its logits
+// are wanted.
+void Engine::take_prefix(Sequence& s) {
+  const ModelInfo& info = model_.info();
+  if (s.n_prompt > info.max_shareable_tokens) return;
+  auto best = kept_.end();
+  std::int64_t n_best = 0;
+  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
+    if (it->n_prompt > info.max_shareable_tokens) continue;
+    const std::int64_t n = it->n_common(s.request.layout, s.request.media, info.n_position_axes);
+    if (n <= n_best) continue;
+    best = it;
+    n_best = n;
+  }
+  n_best = std::min(n_best, s.n_prompt - 1);
+  if (best == kept_.end() || n_best <= 0) return;
+  s.pages = std::move(best->pages);
+  const auto n_pages = static_cast<std::ptrdiff_t>(pages_for(n_best));
+  pages_->free.insert(pages_->free.end(), s.pages.begin() + n_pages, s.pages.end());
+  s.pages.resize(static_cast<std::size_t>(n_pages));
+  s.n_done = s.result.n_reused_tokens = n_best;
+  kept_.erase(best);
+}
+
+// Brings the sequence to n pages, at the cost of kept sequences, the oldest first. False: it has to wait.
+bool Engine::find_pages(Sequence& s, std::size_t n) {
+  const std::size_t more = n > s.pages.size() ? n - s.pages.size() : 0;
+  while (pages_->free.size() < more && !kept_.empty()) {
+    pages_->free.insert(pages_->free.end(), kept_.back().pages.begin(), kept_.back().pages.end());
+    kept_.pop_back();
+  }
+  if (pages_->free.size() < more) return false;
+  s.pages.insert(s.pages.end(), pages_->free.end() - static_cast<std::ptrdiff_t>(more), pages_->free.end());
+  pages_->free.resize(pages_->free.size() - more);
+  return true;
+}
+
+// Notes what the sequence has in the cache and takes over the pages of it; the others are left to it.
+void Engine::keep(Sequence& s) {
+  if (options_.max_kept_sequences == 0 || s.n_done == 0) return;
+  KeptSequence out;
+  const PromptLayout& layout = s.request.layout;
+  const std::int64_t from_prompt = std::min(s.n_done, s.n_prompt);
+  out.n_prompt = s.n_prompt;
+  out.ids.assign(layout.input_ids.begin(), layout.input_ids.begin() + from_prompt);
+  out.ids.insert(out.ids.end(), s.result.token_ids.begin(),
+                 s.result.token_ids.begin() + (s.n_done - from_prompt));
+  for (std::int64_t axis = 0; axis < model_.info().n_position_axes; ++axis) {
+    const auto begin = layout.positions.begin() + axis * s.n_prompt;
+    out.positions.insert(out.positions.end(), begin, begin + from_prompt);
+    for (std::int64_t t = from_prompt; t < s.n_done; ++t)
+      out.positions.push_back(s.next_position + static_cast<std::int32_t>(t - s.n_prompt));
+  }
+  out.media = media_of(layout, s.request.media);
+  const auto n_pages = static_cast<std::ptrdiff_t>(pages_for(s.n_done));
+  out.pages.assign(s.pages.begin(), s.pages.begin() + n_pages);
+  s.pages.erase(s.pages.begin(), s.pages.begin() + n_pages);
+  kept_.push_front(std::move(out));
+  if (kept_.size() <= static_cast<std::size_t>(options_.max_kept_sequences)) return;
+  pages_->free.insert(pages_->free.end(), kept_.back().pages.begin(), kept_.back().pages.end());
+  kept_.pop_back();
+}
+
 void Engine::finish(Sequence& s, FinishReason reason) {
   s.result.finish_reason = reason;
+  if (&s != probe_.get()) keep(s);
   pages_->free.insert(pages_->free.end(), s.pages.begin(), s.pages.end());
   s.pages.clear();
   s.media_rows = Tensor();
@@ -185,14 +257,44 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
   const Clock::time_point start = Clock::now();
   arena_.reset();
   ExecContext cx(model_.backend(), arena_, observer);
-  std::int64_t first = 0;
-  for (const MediaItem& item : s.request.media) {
-    s.media_first_row.push_back(first);
-    first += item.plan.n_tokens;
+  // Rows that are in the cache of keys and values already are not needed, rows of pictures seen lately not
+  // made again. An observer wants to see all of it.
+  std::vector<MediaItem> to_encode;
+  std::vector<const MediaItem*> places;  // of to_encode, in the request
+  std::int64_t n_rows = 0;
+  for (std::size_t i = 0; i < s.request.media.size(); ++i) {
+    MediaItem& item = s.request.media[i];
+    s.media_first_row.push_back(n_rows);
+    if (!s.needs_media(static_cast<int>(i))) continue;
+    n_rows += item.plan.n_tokens;
+    if (observer == nullptr && visual_cache_.find(item) != nullptr) continue;
+    to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
+    places.push_back(&item);
   }
-  const TensorView rows = model_.model().encode_media(cx, s.request.media);
-  TRIPTYCH_CHECK(rows.dim(0) == first, "the tower gave {} rows, the plans say {}", rows.dim(0), first);
-  s.media_rows = Tensor::copy_of(rows);
+  if (n_rows == 0) return;
+  s.media_rows = Tensor(DType::kF32, {n_rows, model_.info().hidden_size});
+  const auto rows_of = [&](const MediaItem& item) {
+    const std::int64_t first = s.media_first_row[static_cast<std::size_t>(&item - s.request.media.data())];
+    return s.media_rows.view().rows(first, first + item.plan.n_tokens);
+  };
+  // Before anything is put in: that may push others out.
+  for (std::size_t i = 0; i < s.request.media.size(); ++i)
+    if (const MediaItem& item = s.request.media[i];
+        s.needs_media(static_cast<int>(i)) && std::find(places.begin(), places.end(), &item) == places.end())
+      copy(*visual_cache_.find(item), rows_of(item));
+  if (!to_encode.empty()) {
+    n_media_encoded_ += static_cast<std::int64_t>(to_encode.size());
+    const TensorView rows = model_.model().encode_media(cx, to_encode);
+    std::int64_t first = 0;
+    for (const MediaItem* item : places) {
+      const std::int64_t n = item->plan.n_tokens;
+      TRIPTYCH_CHECK(first + n <= rows.dim(0), "the tower gave {} rows, the plans say more", rows.dim(0));
+      copy(rows.rows(first, first + n), rows_of(*item));
+      if (observer == nullptr) visual_cache_.put(*item, rows_of(*item));
+      first += n;
+    }
+    TRIPTYCH_CHECK(first == rows.dim(0), "the tower gave {} rows, the plans say {}", rows.dim(0), first);
+  }
   for (MediaItem& item : s.request.media) item.pixels = Tensor();
   s.result.timings.encode_ms += ms_since(start);
 }
@@ -380,12 +482,11 @@ TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* 
     copy.plan = item.plan;
     copy.pixels = Tensor::copy_of(item.pixels);
     copy.text_ids = item.text_ids;
+    copy.fingerprint = item.fingerprint;
     s.request.media.push_back(std::move(copy));
   }
   const auto need = static_cast<std::size_t>(pages_for(options_.max_context_tokens));
-  TRIPTYCH_CHECK(pages_->free.size() >= need, "forward_prompt needs an idle engine");
-  s.pages.assign(pages_->free.end() - static_cast<std::ptrdiff_t>(need), pages_->free.end());
-  pages_->free.resize(pages_->free.size() - need);
+  TRIPTYCH_CHECK(find_pages(s, need), "forward_prompt needs an idle engine");
   encode_sequence(s, observer);
   Sequence* one[] = {&s};
   const std::int64_t rows[] = {s.n_prompt};

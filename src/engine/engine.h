@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "engine/kept_sequence.h"
 #include "engine/load.h"
 #include "engine/request.h"
+#include "engine/visual_cache.h"
 
 namespace triptych {
 
@@ -22,6 +24,9 @@ struct EngineOptions {
   std::int64_t max_batch_tokens = 1024;  // of a step; longer prompts are prefilled in pieces
   int max_sequences = 8;                 // running at once
   DType kv_cache_dtype = DType::kF16;    // kF32, kF16, kBF16
+  // What is kept for later requests; both change no answer but for the last bits of sums in another order.
+  std::size_t visual_cache_bytes = 0;  // rows of pictures seen lately, see VisualCache
+  int max_kept_sequences = 0;          // finished sequences whose keys and values a longer one may go on with
 };
 
 class Engine {
@@ -54,6 +59,8 @@ class Engine {
 
   std::int64_t max_context_tokens() const noexcept;
   std::size_t kv_cache_bytes() const noexcept;
+  /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
+  std::int64_t n_media_encoded() const noexcept { return n_media_encoded_; }
   /// Arena allocations so far; constant once warm.
   std::int64_t n_arena_allocations() const noexcept;
 
@@ -61,6 +68,9 @@ class Engine {
   struct Sequence;
   struct Pages;
   void admit();
+  void keep(Sequence& sequence);
+  void take_prefix(Sequence& sequence);
+  bool find_pages(Sequence& sequence, std::size_t n);
   void finish(Sequence& sequence, FinishReason reason);
   void accept_token(Sequence& sequence, std::span<const float> logits);
   TensorView run_batch(std::span<Sequence*> sequences, std::span<const std::int64_t> n_rows, bool all_logits,
@@ -77,6 +87,9 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> running_;
   std::vector<std::unique_ptr<Sequence>> finished_;
   std::unique_ptr<Sequence> probe_;  // of forward_prompt
+  VisualCache visual_cache_;
+  std::deque<KeptSequence> kept_;  // finished last first
+  std::int64_t n_media_encoded_ = 0;
 
   // Buffers of a step, kept between steps.
   std::vector<std::int32_t> ids_, positions_, slots_, logit_rows_;

@@ -226,5 +226,182 @@ TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
   EXPECT_LE(n_allocations() - before, 6);
 }
 
+// ---- what is kept for later requests
+
+EngineOptions keeping(DType dtype = DType::kF32) {
+  EngineOptions out;
+  out.kv_cache_dtype = dtype;
+  out.max_kept_sequences = 1;
+  out.visual_cache_bytes = std::size_t{16} << 20;
+  return out;
+}
+
+// Three turns of a conversation, the engine's answers in it.
+struct Turn {
+  GenerationResult result;
+  std::int64_t n_encoded;
+};
+std::vector<Turn> converse(LoadedModel& model, Engine* engine) {
+  const char* texts[] = {"Describe the image.", "Which shape is orange?", "How many shapes are there?"};
+  SamplingParams params;
+  params.max_tokens = 40;
+  params.n_logprobs = 0;
+  ChatRequest request;
+  std::vector<Turn> out;
+  for (int turn = 0; turn < 3; ++turn) {
+    ChatRequest next = question(texts[turn], turn == 1   ? std::vector<std::string>{"0002.png"}
+                                             : turn == 0 ? std::vector<std::string>{"0000.png"}
+                                                         : std::vector<std::string>{});
+    request.messages.push_back(next.messages[0]);
+    request.media.insert(request.media.end(), next.media.begin(), next.media.end());
+    std::unique_ptr<Engine> fresh;
+    if (engine == nullptr)
+      fresh = std::make_unique<Engine>(model, EngineOptions{.kv_cache_dtype = DType::kF32});
+    Engine& use = engine == nullptr ? *fresh : *engine;
+    out.push_back({use.generate(model.prepare(request), params), use.n_media_encoded()});
+    request.messages.push_back(ChatMessage::text("assistant", out.back().result.text));
+  }
+  return out;
+}
+
+void expect_same_conversation(LoadedModel& model) {
+  Engine engine(model, keeping());
+  const std::vector<Turn> kept = converse(model, &engine);
+  const std::vector<Turn> fresh = converse(model, nullptr);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(kept[i].result.token_ids, fresh[i].result.token_ids) << i;
+    EXPECT_EQ(fresh[i].result.n_reused_tokens, 0) << i;
+    ASSERT_EQ(kept[i].result.tokens.size(), fresh[i].result.tokens.size());
+    for (std::size_t t = 0; t < kept[i].result.tokens.size(); ++t)
+      EXPECT_NEAR(kept[i].result.tokens[t].logprob, fresh[i].result.tokens[t].logprob, 1e-4);
+  }
+  EXPECT_EQ(kept[0].result.n_reused_tokens, 0);
+  // All of the first turn but perhaps the end of its answer, which the template may print differently.
+  EXPECT_GE(kept[1].result.n_reused_tokens, kept[0].result.n_prompt_tokens);
+  EXPECT_GE(kept[2].result.n_reused_tokens, kept[1].result.n_prompt_tokens);
+  EXPECT_LT(kept[2].result.n_reused_tokens, kept[2].result.n_prompt_tokens);
+  // Each picture once; an engine that keeps nothing encodes one, two and two.
+  EXPECT_EQ(kept[0].n_encoded, 1);
+  EXPECT_EQ(kept[1].n_encoded, 2);
+  EXPECT_EQ(kept[2].n_encoded, 2);
+  EXPECT_EQ(fresh[2].n_encoded, 2);
+}
+
+TEST_F(EngineTest, AConversationGoesOnWithWhatIsInTheCache) { expect_same_conversation(model()); }
+
+TEST(EngineKeeps, AlsoWithThreePositionAxes) {
+  const auto qwen = LoadedModel::open(TRIPTYCH_SOURCE_DIR "/assets/models/scenes-qwen2-vl", {.n_threads = 2});
+  expect_same_conversation(*qwen);
+}
+
+TEST_F(EngineTest, AnotherPictureIsNotTakenForTheFirst) {
+  Engine engine(model(), keeping());
+  const auto first =
+      engine.generate(model().prepare(question("Describe the image.", {"0000.png"})), greedy());
+  const PreparedRequest other = model().prepare(question("Describe the image.", {"0001.png"}));
+  const std::int64_t before_picture = other.layout.runs[0].first_prompt_row;
+  const auto second =
+      engine.generate(model().prepare(question("Describe the image.", {"0001.png"})), greedy());
+  EXPECT_EQ(second.n_reused_tokens, before_picture);
+  EXPECT_EQ(engine.n_media_encoded(), 2);
+  Engine fresh(model(), {.kv_cache_dtype = DType::kF32});
+  EXPECT_EQ(
+      second.token_ids,
+      fresh.generate(model().prepare(question("Describe the image.", {"0001.png"})), greedy()).token_ids);
+  EXPECT_NE(second.token_ids, first.token_ids);
+  // The same request again: all but its last token is there.
+  const auto again =
+      engine.generate(model().prepare(question("Describe the image.", {"0001.png"})), greedy());
+  EXPECT_EQ(again.n_reused_tokens, again.n_prompt_tokens - 1);
+  EXPECT_EQ(again.token_ids, second.token_ids);
+  EXPECT_EQ(engine.n_media_encoded(), 2);
+}
+
+TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
+  // Room for one whole context only; each request reserves all of it.
+  EngineOptions options = keeping();
+  options.max_context_tokens = 192;
+  options.kv_cache_tokens = 192;
+  options.max_kept_sequences = 4;
+  Engine engine(model(), options);
+  std::vector<Engine::RequestId> ids;
+  const char* pictures[] = {"0000.png", "0001.png", "0002.png", "0000.png", "0001.png"};
+  for (const char* name : pictures)
+    ids.push_back(engine.submit(model().prepare(question("Describe the image.", {name})), greedy()));
+  engine.cancel(ids[3]);
+  while (engine.step()) {
+  }
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const auto result = engine.take_result(ids[i]);
+    ASSERT_TRUE(result.has_value()) << i;
+    Engine fresh(model(), {.kv_cache_dtype = DType::kF32});
+    EXPECT_EQ(result->finish_reason, i == 3 ? FinishReason::kCancelled : FinishReason::kStop);
+    if (i != 3) {
+      EXPECT_EQ(
+          result->text,
+          fresh.generate(model().prepare(question("Describe the image.", {pictures[i]})), greedy()).text);
+    }
+  }
+  EXPECT_EQ(engine.n_media_encoded(), 3);  // the fifth is about the second's picture
+  // And the parity path still finds an idle engine.
+  EXPECT_NO_THROW(engine.forward_prompt(model().prepare(question("x", {"0000.png"})), nullptr));
+}
+
+TEST_F(EngineTest, TheVisualCacheHoldsWhatItMay) {
+  EngineOptions options = keeping();
+  options.max_kept_sequences = 0;
+  const auto ask = [&](Engine& engine, const char* name) {
+    return engine.generate(model().prepare(question("Which shape is orange?", {name})), greedy(3)).token_ids;
+  };
+  const std::size_t one_picture =
+      64 * static_cast<std::size_t>(model().info().hidden_size) * sizeof(float);  // 64 tokens
+  options.visual_cache_bytes = 2 * one_picture;
+  Engine engine(model(), options);
+  const auto first = ask(engine, "0000.png");
+  ask(engine, "0001.png");
+  EXPECT_EQ(ask(engine, "0000.png"), first);
+  EXPECT_EQ(engine.n_media_encoded(), 2);
+  ask(engine, "0002.png");  // 0001.png was not used for longest
+  ask(engine, "0000.png");
+  EXPECT_EQ(engine.n_media_encoded(), 3);
+  ask(engine, "0001.png");
+  EXPECT_EQ(engine.n_media_encoded(), 4);
+  options.visual_cache_bytes = one_picture - 1;
+  Engine small(model(), options);
+  ask(small, "0000.png");
+  EXPECT_EQ(ask(small, "0000.png"), first);
+  EXPECT_EQ(small.n_media_encoded(), 2);
+}
+
+TEST(KeptSequence, CommonBeginningEndsWhereSomethingDiffers) {
+  std::vector<MediaItem> items;
+  items.push_back({.plan = {}, .pixels = {}, .text_ids = {}, .fingerprint = {1, 2}});
+  PromptLayout layout;
+  layout.input_ids = {5, 9, 9, 6, 7};
+  layout.positions = {0, 1, 1, 2, 3, 0, 1, 2, 3, 4};  // two axes
+  layout.runs = {{.media_index = 0, .first_media_row = 0, .first_prompt_row = 1, .n_rows = 2}};
+  KeptSequence kept;
+  kept.ids = {5, 9, 9, 6, 7, 8};
+  kept.positions = {0, 1, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5};
+  kept.media = media_of(layout, items);
+  EXPECT_EQ(kept.n_common(layout, items, 2), 5);
+  const auto with = [&](auto change) {
+    PromptLayout other = layout;
+    std::vector<MediaItem> other_items;
+    other_items.push_back({.plan = {}, .pixels = {}, .text_ids = {}, .fingerprint = {1, 2}});
+    change(other, other_items[0]);
+    return kept.n_common(other, other_items, 2);
+  };
+  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.input_ids[3] = 0; }), 3);
+  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.positions[4] = 9; }), 4);
+  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.positions[8] = 9; }), 3);
+  EXPECT_EQ(with([](PromptLayout&, MediaItem& i) { i.fingerprint.high = 3; }), 1);
+  EXPECT_EQ(with([](PromptLayout&, MediaItem& i) { i.text_ids = {4}; }), 1);
+  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.runs[0].first_media_row = 1; }), 1);
+  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.runs.clear(); }), 1);
+  kept.media[0].fingerprint = {};  // unknown is not equal to unknown
+  EXPECT_EQ(with([](PromptLayout&, MediaItem& i) { i.fingerprint = {}; }), 1);
+}
+
 }  // namespace
 }  // namespace triptych

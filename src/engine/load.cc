@@ -57,7 +57,33 @@ void add_vision_tower(WeightTable& weights, const std::filesystem::path& directo
   weights.merge(std::move(table));
 }
 
+// Frames and what the plan makes of them; with one model that decides the pixels.
+Fingerprint fingerprint_of(const MediaInput& input, const MediaPlan& plan) {
+  std::vector<std::uint64_t> words = {static_cast<std::uint64_t>(plan.meta.width_px),
+                                      static_cast<std::uint64_t>(plan.meta.height_px),
+                                      static_cast<std::uint64_t>(plan.resized_width_px),
+                                      static_cast<std::uint64_t>(plan.resized_height_px),
+                                      static_cast<std::uint64_t>(plan.grid_t),
+                                      static_cast<std::uint64_t>(plan.grid_h),
+                                      static_cast<std::uint64_t>(plan.grid_w),
+                                      static_cast<std::uint64_t>(plan.n_tokens),
+                                      plan.meta.is_video ? 1U : 0U};
+  for (const Image& frame : input.frames) {
+    const Fingerprint pixels = fingerprint(std::as_bytes(std::span(frame.rgb)));
+    words.insert(words.end(), {pixels.low, pixels.high});
+  }
+  return fingerprint(std::as_bytes(std::span(words)));
+}
+
 }  // namespace
+
+void check_takes_videos(const ModelInfo& info) {
+  if (!info.video_placeholder.empty()) return;
+  std::string families;
+  for (const ModelRegistry::Family& family : ModelRegistry::global().families())
+    if (family.takes_videos) families += (families.empty() ? "" : ", ") + family.architectures.front();
+  fail(ErrorCode::kUnsupported, "{} does not take videos; these do: {}", info.architecture, families);
+}
 
 const Tokenizer& LoadedModel::tokenizer() const {
   TRIPTYCH_CHECK(tokenizer_ != nullptr, "this model has no tokenizer");
@@ -255,8 +281,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
   std::vector<MediaPlan> plans;
   for (const MediaInput& input : media) {
     if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");
-    if (input.is_video && info.video_placeholder.empty())
-      fail(ErrorCode::kUnsupported, "{} does not take videos", info.architecture);
+    if (input.is_video) check_takes_videos(info);
     plans.push_back(model_->plan_media({.width_px = input.frames.front().width_px,
                                         .height_px = input.frames.front().height_px,
                                         .n_frames = static_cast<int>(input.frames.size()),
@@ -271,6 +296,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
     MediaItem item;
     item.plan = plans[i];
     item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
+    item.fingerprint = fingerprint_of(media[i], plans[i]);
     if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
     out.media.push_back(std::move(item));
   }
@@ -306,7 +332,17 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
   special("eos_token", tokenizer_->eos_id());
   special("pad_token", tokenizer_->pad_id());
   special("unk_token", tokenizer_->unk_id());
-  return prepare_spans(chat_template().render(input), request.media, request.media_options, user_text);
+  const std::vector<RenderedSpan> spans = chat_template().render(input);
+  const auto is_video = [](const MediaInput& input_media) { return input_media.is_video; };
+  if (std::any_of(request.media.begin(), request.media.end(), is_video)) {
+    check_takes_videos(info());
+    const auto prints_videos = [&](const RenderedSpan& span) {
+      return !span.is_user_text && span.text.find(info().video_placeholder) != std::string::npos;
+    };
+    if (std::none_of(spans.begin(), spans.end(), prints_videos))
+      fail(ErrorCode::kUnsupported, "the chat template of this model prints nothing for a video");
+  }
+  return prepare_spans(spans, request.media, request.media_options, user_text);
 }
 
 PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,

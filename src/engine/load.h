@@ -84,4 +84,7 @@ class LoadedModel {
   std::vector<std::int32_t> stop_token_ids_;
 };
 
+/// Throws Error(kUnsupported) that names the families with videos when this one has none.
+void check_takes_videos(const ModelInfo& info);
+
 }  // namespace triptych

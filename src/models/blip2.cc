@@ -163,6 +163,8 @@ Blip2::Blip2(const ModelSource& source) : config_(Blip2Config::parse(source)) {
       projector.linear("language_projection", c.text.hidden_size, c.qformer.hidden_size, Bias::kRequired);
   bind_language(source);
 
+  info_.family = "blip2";
+  info_.architecture = "Blip2ForConditionalGeneration";
   info_.vocab_size = c.text.vocab_size;
   info_.hidden_size = c.text.hidden_size;
   info_.n_layers = c.text.n_layers;

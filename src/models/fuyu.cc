@@ -207,6 +207,8 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
           .linear(c.tie_word_embeddings && !weights.has("lm_head.weight") ? "lm.embed_tokens" : "lm_head",
                   c.vocab_size, d, Bias::kNone);
 
+  info_.family = "fuyu";
+  info_.architecture = "FuyuForCausalLM";
   info_.vocab_size = c.vocab_size;
   info_.hidden_size = d;
   info_.n_layers = c.n_layers;
@@ -214,6 +216,7 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
   info_.n_kv_heads = c.n_heads;
   info_.head_dim = c.head_dim;
   info_.max_context_tokens = c.max_position_embeddings;
+  info_.max_shareable_tokens = c.rope.max_shareable_tokens();
   info_.eos_token_ids = {c.end_id};
   info_.image_placeholder = "|SPEAKER|";
   info_.image_token_id = c.speaker_id;

@@ -104,6 +104,8 @@ InstructBlip::InstructBlip(const ModelSource& source) : config_(InstructBlipConf
       LlamaDecoder::bind(c.text, Binder(weights, backend, sizes_, "language").scope("language_model.model"),
                          "language_model.lm_head", "language_model.model");
 
+  info_.family = "instructblip";
+  info_.architecture = "InstructBlipForConditionalGeneration";
   info_.vocab_size = c.text.vocab_size;
   info_.hidden_size = c.text.hidden_size;
   info_.n_layers = c.text.n_layers;
@@ -111,6 +113,7 @@ InstructBlip::InstructBlip(const ModelSource& source) : config_(InstructBlipConf
   info_.n_kv_heads = c.text.n_kv_heads;
   info_.head_dim = c.text.head_dim;
   info_.max_context_tokens = c.text.max_position_embeddings;
+  info_.max_shareable_tokens = c.text.rope.max_shareable_tokens();
   info_.image_placeholder = "<image>";
   info_.image_token_id = c.image_token_id;
   info_.never_sample = {c.image_token_id};

@@ -210,6 +210,8 @@ LlavaNext::LlavaNext(const ModelSource& source) : config_(LlavaNextConfig::parse
       LlamaDecoder::bind(c.text, Binder(weights, *source.backend, sizes_, "language").scope("lm"), "lm_head",
                          "model.language_model");
 
+  info_.family = "llava_next";
+  info_.architecture = "LlavaNextForConditionalGeneration";
   info_.vocab_size = c.text.vocab_size;
   info_.hidden_size = c.text.hidden_size;
   info_.n_layers = c.text.n_layers;
@@ -217,6 +219,7 @@ LlavaNext::LlavaNext(const ModelSource& source) : config_(LlavaNextConfig::parse
   info_.n_kv_heads = c.text.n_kv_heads;
   info_.head_dim = c.text.head_dim;
   info_.max_context_tokens = c.text.max_position_embeddings;
+  info_.max_shareable_tokens = c.text.rope.max_shareable_tokens();
   info_.image_placeholder = "<image>";
   info_.image_token_id = c.image_token_id;
   info_.never_sample = {c.image_token_id};

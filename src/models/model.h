@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -16,8 +17,10 @@
 #include <vector>
 
 #include "backend/exec_context.h"
+#include "base/fingerprint.h"
 #include "base/json.h"
 #include "media/image.h"
+#include "media/video_sampling.h"
 #include "nn/weights.h"
 #include "tensor/tensor.h"
 
@@ -49,6 +52,7 @@ struct ModelInfo {
   std::int32_t image_token_id = -1;
   std::string video_placeholder;  // empty: no video
   std::int32_t video_token_id = -1;
+  VideoSampling video_sampling;               // frames it wants of a video
   std::string default_chat_template;          // Jinja source for directories without a template
   int max_images = -1;                        // of one prompt; -1: no limit of the model's own
   bool supports_system_prompt = true;         // else a system message is refused, never dropped
@@ -57,6 +61,10 @@ struct ModelInfo {
   std::string media_text_tokenizer;  // folder of a second tokenizer whose ids of the user's text go to
                                      // encode_media (InstructBLIP's Q-Former); empty: none
   std::vector<std::string> typeable_specials;  // special tokens a user may type, e.g. "<ref>" of Qwen-VL
+  /// Keys and values of a sequence of at most so many tokens do not depend on how long it is, so that a
+  /// longer one with the same beginning may keep them. Fewer than the context where the rotary base follows
+  /// the length.
+  std::int64_t max_shareable_tokens = std::numeric_limits<std::int64_t>::max();
 };
 
 /// Sizes of one picture or video as decoded; enough for all arithmetic.
@@ -91,6 +99,8 @@ struct MediaItem {
   Tensor pixels;  // float32; the shape the reference's processor gives for one picture, without a batch
                   // dimension
   std::vector<std::int32_t> text_ids;  // ids of the user's text, only for families with media_text_tokenizer
+  Fingerprint
+      fingerprint;  // of what the tower sees beside text_ids; equal items give equal rows; empty: unknown
 };
 
 /// Consecutive media rows and where in the prompt they go.
@@ -175,6 +185,7 @@ class ModelRegistry {
     std::function<bool(const JsonView& config)> matches;
     std::function<std::unique_ptr<Model>(const ModelSource&)> load;
     std::string matches_when = {};  // what `matches` asks for, for the message when it does not hold
+    bool takes_videos = false;
   };
 
   /// All families of this build.

@@ -148,6 +148,7 @@ Qwen25Vl::Qwen25Vl(const ModelSource& source) : config_(Qwen25VlConfig::parse(so
   info_.family = "qwen2_5_vl";
   info_.architecture = "Qwen2_5_VLForConditionalGeneration";
   describe_qwen2_vl(config_.text, config_.tokens, info_);
+  info_.video_sampling = config_.videos.video_sampling();
 }
 
 Qwen25Vl::Block Qwen25Vl::bind_block(Binder binder) const {
@@ -262,7 +263,8 @@ void register_qwen2_5_vl(ModelRegistry& registry) {
   registry.add({.name = "qwen2_5_vl",
                 .architectures = {"Qwen2_5_VLForConditionalGeneration"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<Qwen25Vl>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<Qwen25Vl>(source); },
+                .takes_videos = true});
 }
 
 }  // namespace triptych

@@ -138,6 +138,14 @@ Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& co
   out.do_resize_ = c.get_bool("do_resize", true);
   out.resample_ = filter_from_pillow(static_cast<int>(c.get_int("resample", 3, 0, 5)));
   out.normalize_ = parse_normalize(c);
+  VideoSampling& sampling = out.video_sampling_;
+  sampling.frames_per_s = c.get_double("fps", sampling.frames_per_s);
+  if (!(sampling.frames_per_s > 0 && sampling.frames_per_s <= 1000))
+    fail(ErrorCode::kInvalidFile, "{}.fps: expected a number in (0, 1000], got {}", c.path(),
+         sampling.frames_per_s);
+  sampling.min_frames = static_cast<int>(c.get_int("min_frames", sampling.min_frames, 1, 1 << 20));
+  sampling.max_frames = static_cast<int>(c.get_int("max_frames", sampling.max_frames, 1, 1 << 20));
+  sampling.frame_multiple = out.geometry_.temporal_patch_size;
   out.share_video_pixels_ = c.get_bool("cap_pixels_per_frame", false);
   out.max_video_tokens_ = c.get_int("max_video_tokens", 128000, 1, 1 << 24);
   return out;

@@ -52,6 +52,8 @@ class Qwen2ImageProcessor {
   Tensor operator()(std::span<const Image> frames, const MediaPlan& plan, ThreadPool* pool) const;
 
   const PixelLimits& limits() const noexcept { return limits_; }
+  /// Frames that a video processor wants of a video: fps, min_frames and max_frames of its file.
+  const VideoSampling& video_sampling() const noexcept { return video_sampling_; }
 
  private:
   static Qwen2ImageProcessor parse(const std::optional<JsonView>& config, const Geometry& tower,
@@ -65,6 +67,7 @@ class Qwen2ImageProcessor {
   NormalizeOptions normalize_;
   bool share_video_pixels_ = false;  // cap_pixels_per_frame: frames share a budget of pixels
   std::int64_t max_video_tokens_ = 128000;
+  VideoSampling video_sampling_;
 };
 
 /// The frames of the items, one after another. In the arena.

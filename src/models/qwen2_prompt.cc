@@ -105,6 +105,7 @@ void describe_qwen2_vl(const LlamaConfig& text, const Qwen2VisionTokens& tokens,
   info.n_kv_heads = text.n_kv_heads;
   info.head_dim = text.head_dim;
   info.max_context_tokens = text.max_position_embeddings;
+  info.max_shareable_tokens = text.rope.max_shareable_tokens();
   info.n_position_axes = 3;
   info.image_placeholder = "<|image_pad|>";
   info.image_token_id = tokens.image;

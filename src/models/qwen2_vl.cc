@@ -125,6 +125,7 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
   info_.family = "qwen2_vl";
   info_.architecture = "Qwen2VLForConditionalGeneration";
   describe_qwen2_vl(config_.text, config_.tokens, info_);
+  info_.video_sampling = config_.videos.video_sampling();
 }
 
 Qwen2Vl::Block Qwen2Vl::bind_block(Binder binder) const {
@@ -225,7 +226,8 @@ void register_qwen2_vl(ModelRegistry& registry) {
   registry.add({.name = "qwen2_vl",
                 .architectures = {"Qwen2VLForConditionalGeneration"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<Qwen2Vl>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<Qwen2Vl>(source); },
+                .takes_videos = true});
 }
 
 }  // namespace triptych

@@ -199,6 +199,8 @@ QwenVl::QwenVl(const ModelSource& source) : config_(QwenVlConfig::parse(source.c
     const auto found = source.token_id ? source.token_id(content) : std::nullopt;
     return found.value_or(published);
   };
+  info_.family = "qwen_vl";
+  info_.architecture = "QWenLMHeadModel";
   info_.vocab_size = c.vocab_size;
   info_.hidden_size = c.hidden_size;
   info_.n_layers = c.n_layers;
@@ -206,6 +208,7 @@ QwenVl::QwenVl(const ModelSource& source) : config_(QwenVlConfig::parse(source.c
   info_.n_kv_heads = c.n_heads;
   info_.head_dim = c.head_dim;
   info_.max_context_tokens = c.max_position_embeddings;
+  if (c.use_dynamic_ntk) info_.max_shareable_tokens = c.seq_length;
   info_.image_placeholder = "<imgpad>";
   info_.image_token_id = id_of("<imgpad>", c.image_start_id + 2);
   info_.eos_token_ids = {id_of("<|endoftext|>", 151643), id_of("<|im_end|>", 151645),

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -34,6 +35,11 @@ struct RopeConfig {
   /// field.
   static RopeConfig parse(const JsonView& text_config, int head_dim, double default_theta,
                           std::int64_t max_position_embeddings, double default_partial_rotary_factor = 1.0);
+
+  /// Sequences up to this length have the same angles at the same positions.
+  std::int64_t max_shareable_tokens() const noexcept {
+    return scaling == Scaling::kDynamic ? original_max_positions : std::numeric_limits<std::int64_t>::max();
+  }
 };
 
 struct RopeAngles {

@@ -192,7 +192,7 @@ TEST(Terminal, ChatWithHistory) {
     TerminalProgram program(at_terminal({}), {"TRIPTYCH_HISTORY=" + history, "TERM=xterm"});
     ASSERT_TRUE(program.wait_for("> ")) << program.output();
     program.type("/image " + kStar + "\n");
-    ASSERT_TRUE(program.wait_for("1 picture for the next message")) << program.output();
+    ASSERT_TRUE(program.wait_for("1 picture or video for the next message")) << program.output();
     ASSERT_TRUE(program.wait_for("> "));
     program.type(kQuestion + "\n");
     ASSERT_TRUE(program.wait_for("\nsmall")) << program.output();
@@ -200,7 +200,7 @@ TEST(Terminal, ChatWithHistory) {
     program.type("/reset\n");
     ASSERT_TRUE(program.wait_for("> "));
     program.type("\x1b[A\x1b[A\x1b[A\n");  // three lines up: /image again
-    ASSERT_TRUE(program.wait_for("1 picture for the next message")) << program.output();
+    ASSERT_TRUE(program.wait_for("1 picture or video for the next message")) << program.output();
     program.type("\x04");
     EXPECT_EQ(program.exit_code(), 0);
   }
@@ -210,7 +210,7 @@ TEST(Terminal, ChatWithHistory) {
   TerminalProgram again(at_terminal({}), {"TRIPTYCH_HISTORY=" + history, "TERM=xterm"});
   ASSERT_TRUE(again.wait_for("> "));
   again.type("\x1b[A\n");
-  EXPECT_TRUE(again.wait_for("1 picture for the next message")) << again.output();
+  EXPECT_TRUE(again.wait_for("1 picture or video for the next message")) << again.output();
 }
 
 TEST(Terminal, CtrlCCancelsTheAnswerNotTheProgram) {

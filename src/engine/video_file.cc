@@ -1,0 +1,145 @@
+#include "engine/video_file.h"
+
+#include <algorithm>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/profile.h"
+#include "media/image_decode.h"
+
+namespace triptych {
+namespace {
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+// The digits at `at` without leading zeros; `at` goes behind them.
+std::string_view take_number(std::string_view text, std::size_t& at) {
+  while (at < text.size() && text[at] == '0') ++at;
+  const std::size_t begin = at;
+  while (at < text.size() && is_digit(text[at])) ++at;
+  return text.substr(begin, at - begin);
+}
+
+VideoSampling merged(VideoSampling sampling, const VideoOptions& options) {
+  if (options.frames_per_s) sampling.frames_per_s = *options.frames_per_s;
+  if (options.max_frames) sampling.max_frames = *options.max_frames;
+  sampling.min_frames = std::min(sampling.min_frames, sampling.max_frames);
+  return sampling;
+}
+
+}  // namespace
+
+bool natural_less(std::string_view a, std::string_view b) {
+  std::size_t i = 0;
+  std::size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (is_digit(a[i]) && is_digit(b[j])) {
+      const std::string_view x = take_number(a, i);
+      const std::string_view y = take_number(b, j);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+    } else if (a[i] != b[j]) {
+      return static_cast<unsigned char>(a[i]) < static_cast<unsigned char>(b[j]);
+    } else {
+      ++i;
+      ++j;
+    }
+  }
+  if (a.size() - i != b.size() - j) return a.size() - i < b.size() - j;
+  return a < b;  // equal but for leading zeros
+}
+
+VideoFile VideoFile::open(const std::filesystem::path& path, const VideoLimits& limits) {
+  const ProfileZone zone("image decode");
+  VideoFile out;
+  out.path_ = path;
+  out.limits_ = limits;
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    out.open_folder();
+  } else {
+    out.open_file();
+  }
+  return out;
+}
+
+void VideoFile::open_folder() {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (name.empty() || name.front() == '.' || !it->is_regular_file(error)) continue;
+    if (names.size() == static_cast<std::size_t>(limits_.max_folder_frames))
+      fail(ErrorCode::kInvalidArgument, "{}: more than {} files", path_.string(), limits_.max_folder_frames);
+    names.push_back(std::move(name));
+  }
+  if (error) fail(ErrorCode::kIo, "{}: {}", path_.string(), error.message());
+  if (names.empty())
+    fail(ErrorCode::kInvalidFile, "{}: a video without frames: no file in it", path_.string());
+  std::sort(names.begin(), names.end(), natural_less);
+  for (const std::string& name : names) {
+    files_.push_back(path_ / name);
+    const std::string file = files_.back().string();
+    const ImageInfo info = probe_image(
+        MappedFile::open(files_.back(), limits_.picture.max_file_bytes)->bytes(), limits_.picture, file);
+    if (files_.size() == 1) {
+      width_px_ = info.width_px;
+      height_px_ = info.height_px;
+    } else if (info.width_px != width_px_ || info.height_px != height_px_) {
+      fail(ErrorCode::kInvalidArgument, "{}: a frame of {}x{} pixels, the first of the video has {}x{}", file,
+           info.width_px, info.height_px, width_px_, height_px_);
+    }
+  }
+  n_frames_ = files_.size();
+}
+
+void VideoFile::open_file() {
+  animation_ = MappedFile::open(path_, limits_.picture.max_file_bytes);
+  const AnimationInfo info = probe_animation(animation_->bytes(), limits_.picture, path_.string());
+  width_px_ = info.width_px;
+  height_px_ = info.height_px;
+  n_frames_ = info.durations_ms.size();
+  if (n_frames_ > 1) durations_ms_ = played_durations_ms(info.durations_ms);
+}
+
+SampledFrames VideoFile::choose(const VideoSampling& wanted, const VideoOptions& options) const {
+  const VideoSampling sampling = merged(wanted, options);
+  if (options.source_frames_per_s) return sample_frames(n_frames(), *options.source_frames_per_s, sampling);
+  if (!durations_ms_.empty()) return sample_frames(durations_ms_, sampling);
+  SampledFrames out = sample_frames(n_frames(), sampling.frames_per_s, sampling);  // checks the numbers
+  if (n_frames() > sampling.max_frames) return out;
+  out.indices.clear();
+  for (int i = 0; i < n_frames(); ++i) out.indices.push_back(i);
+  out.frames_per_s = sampling.frames_per_s;
+  return out;
+}
+
+MediaInput VideoFile::read(const VideoSampling& sampling, const VideoOptions& options) const {
+  const ProfileZone zone("image decode");
+  const SampledFrames chosen = choose(sampling, options);
+  const std::uint64_t n_pixels =
+      static_cast<std::uint64_t>(width_px_) * static_cast<std::uint64_t>(height_px_) * chosen.indices.size();
+  if (n_pixels > limits_.max_pixels)
+    fail(ErrorCode::kInvalidArgument,
+         "{}: {} frames of {}x{} pixels are {} pixels, at most {} are allowed; fewer frames per second or a "
+         "smaller number of frames makes it less",
+         path_.string(), chosen.indices.size(), width_px_, height_px_, n_pixels, limits_.max_pixels);
+  MediaInput out{
+      .frames = {}, .is_video = true, .frames_per_s = chosen.frames_per_s, .name = path_.filename().string()};
+  if (animation_ != nullptr) {
+    out.frames = decode_frames(animation_->bytes(), limits_.picture, path_.string(), chosen.indices);
+    return out;
+  }
+  for (const int index : chosen.indices) {
+    const std::filesystem::path& file = files_[static_cast<std::size_t>(index)];
+    Image frame = decode_image(MappedFile::open(file, limits_.picture.max_file_bytes)->bytes(),
+                               limits_.picture, file.string());
+    if (frame.width_px != width_px_ || frame.height_px != height_px_)  // changed since it was opened
+      fail(ErrorCode::kInvalidFile, "{}: {}x{} pixels, expected {}x{}", file.string(), frame.width_px,
+           frame.height_px, width_px_, height_px_);
+    out.frames.push_back(std::move(frame));
+  }
+  return out;
+}
+
+}  // namespace triptych

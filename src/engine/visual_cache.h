@@ -1,0 +1,38 @@
+// What the tower made of pictures seen lately, so that the next question about one need not encode it again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "models/model.h"
+#include "tensor/tensor.h"
+
+namespace triptych {
+
+class VisualCache {
+ public:
+  /// Holds at most max_bytes of rows; 0 keeps nothing.
+  explicit VisualCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  /// Rows [n_tokens, D] of an item with this content, or nullptr. Valid until the next put().
+  const Tensor* find(const MediaItem& item);
+  /// Keeps a copy; the ones not used for longest make room. Items without a fingerprint are not kept.
+  void put(const MediaItem& item, TensorView rows);
+
+  std::size_t size_bytes() const noexcept { return size_bytes_; }
+
+ private:
+  struct Entry {
+    Fingerprint fingerprint;
+    std::vector<std::int32_t> text_ids;
+    Tensor rows;
+  };
+  std::size_t max_bytes_;
+  std::size_t size_bytes_ = 0;
+  std::list<Entry> entries_;  // used last first
+};
+
+}  // namespace triptych
