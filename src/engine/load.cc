@@ -291,6 +291,9 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
                                        options));
   }
   out.layout = model_->expand_prompt(out.token_ids, plans);
+  if (static_cast<std::int64_t>(out.layout.input_ids.size()) > info.max_context_tokens)  // before any pixels
+    fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}",
+         out.layout.input_ids.size(), info.max_context_tokens);
   const ProfileZone zone("preprocess");
   for (std::size_t i = 0; i < media.size(); ++i) {
     MediaItem item;

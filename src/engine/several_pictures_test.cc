@@ -48,6 +48,26 @@ TEST(SeveralPictures, TheFirstPictureGoesToTheFirstPlace) {
   EXPECT_FALSE(equal_until(abc, bac, layout.runs[0].first_prompt_row + 1));
 }
 
+// A thousand pictures of one pixel do not fit: refused with both numbers before their pixels are made.
+TEST(SeveralPictures, AThousandPictures) {
+  ChatRequest request;
+  ChatMessage message;
+  message.role = "user";
+  for (int i = 0; i < 1000; ++i) {
+    message.parts.push_back({ContentPart::Kind::kImage, ""});
+    request.media.push_back({.frames = {Image{1, 1, {1, 2, 3}}}, .is_video = false, .frames_per_s = 0});
+  }
+  message.parts.push_back({ContentPart::Kind::kText, "What is this?"});
+  request.messages.push_back(std::move(message));
+  try {
+    model().prepare(request);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kContextLength) << error.what();
+    EXPECT_THAT(error.what(), testing::HasSubstr(std::to_string(model().info().max_context_tokens)));
+  }
+}
+
 // A prompt without pictures and two with them in one batch, on a model with positions of three axes: each
 // answers as it does alone.
 TEST(SeveralPictures, TextAloneAndPicturesInOneBatch) {

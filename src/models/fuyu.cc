@@ -202,10 +202,11 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
     layers_.push_back(std::move(layer));
   }
   final_layernorm_ = LayerNorm::bind(language, "final_layernorm", d, c.layer_norm_eps);
-  lm_head_ =
-      Binder(weights, *source.backend, sizes_, "language")
-          .linear(c.tie_word_embeddings && !weights.has("lm_head.weight") ? "lm.embed_tokens" : "lm_head",
-                  c.vocab_size, d, Bias::kNone);
+  const bool own_head = weights.has("lm_head.weight");  // a stored one counts before the flag
+  if (!own_head && !c.tie_word_embeddings)
+    fail(ErrorCode::kNotFound, "tensor lm_head.weight is missing and tie_word_embeddings is false");
+  lm_head_ = Binder(weights, *source.backend, sizes_, "language")
+                 .linear(own_head ? "lm_head" : "lm.embed_tokens", c.vocab_size, d, Bias::kNone);
 
   info_.family = "fuyu";
   info_.architecture = "FuyuForCausalLM";

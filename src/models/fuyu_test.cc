@@ -5,6 +5,8 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "models/model.h"
+#include "models/testing/golden_run.h"
+#include "support/shared_dir.h"
 
 namespace triptych {
 namespace {
@@ -80,6 +82,28 @@ TEST(Fuyu, PaddingIsNearlyBlackAndNothingIsEnlarged) {
   EXPECT_FLOAT_EQ(pixels.f32()[30 * 3], -0.99215686F);    // second row of the first patch
   EXPECT_FLOAT_EQ(pixels.f32()[2700], 1.0F);              // the 31st column
   EXPECT_FLOAT_EQ(pixels.f32()[2700 + 3], -0.99215686F);  // and what is beside it
+}
+
+// A head that is neither stored nor tied is never a random one; tied on demand it is the embedding.
+TEST(Fuyu, MissingHeadIsRefused) {
+  TRIPTYCH_SHARED_OR_SKIP(directory, "golden/models/fuyu");
+  const auto without_head = [&](bool tied) {
+    test::GoldenModel model(directory, [&](Json& config, WeightTable& weights) {
+      for (const char* name : {"lm_head.weight", "language_model.lm_head.weight"})
+        if (weights.contains(name)) weights.erase(name);
+      config["tie_word_embeddings"] = tied;
+      if (config.contains("text_config")) config["text_config"]["tie_word_embeddings"] = tied;
+    });
+    return model.model().info().vocab_size;
+  };
+  EXPECT_GT(without_head(true), 0);
+  try {
+    without_head(false);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("lm_head.weight"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("tie_word_embeddings"));
+  }
 }
 
 TEST(Fuyu, EverySizeWorksOrIsAClearError) {

@@ -199,7 +199,10 @@ void register_llava(ModelRegistry& registry) {
                       // apart.
                       return c.get_string("image_aspect_ratio", "") != "anyres";
                     },
-                .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); },
+                .matches_when =
+                    "without tiles; image_aspect_ratio \"anyres\" is LLaVA-1.6 in its original layout, which "
+                    "LlavaNextForConditionalGeneration reads when it is converted"});
 }
 
 }  // namespace triptych

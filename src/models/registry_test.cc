@@ -74,6 +74,8 @@ TEST(Registry, ConfigurationsThatNameNothing) {
 TEST(Registry, SharedArchitecturesSayWhatIsMissing) {
   EXPECT_THAT(why_refused({{"architectures", {"QWenLMHeadModel"}}}),
               HasSubstr("architecture QWenLMHeadModel is supported only with a \"visual\" object"));
+  EXPECT_THAT(why_refused({{"architectures", {"LlavaLlamaForCausalLM"}}, {"image_aspect_ratio", "anyres"}}),
+              HasSubstr("LlavaNextForConditionalGeneration"));
 }
 
 TEST(Registry, FlanT5VariantsAreRefusedByName) {

@@ -2,8 +2,10 @@
 // model.
 #include <gtest/gtest.h>
 
+#include "base/error.h"
 #include "cli/eval.h"
 #include "cli/verify.h"
+#include "engine/engine.h"
 #include "engine/load.h"
 #include "support/shared_dir.h"
 
@@ -84,6 +86,38 @@ TEST(Fuyu, SharedModelAnswersQuestions) {
   EXPECT_EQ(report.total().n, 12);
   EXPECT_GT(report.total().n_answer_tokens, 12);
   EXPECT_LT(report.total().mean_logprob(), -1.0);  // random weights
+}
+
+// A prompt longer than the context without the queries is refused with both numbers; the next one is answered
+// as ever. The caption of the reference set begins behind BOS and does not repeat the prompt.
+TEST(Blip2, SharedModelRefusesWhatDoesNotFit) {
+  TRIPTYCH_SHARED_OR_SKIP(directory, "golden/models/blip2");
+  const auto model = LoadedModel::open(directory);
+  const auto request = [&](const std::string& text) {
+    ChatRequest out;
+    ChatMessage message;
+    message.role = "user";
+    message.parts = {{ContentPart::Kind::kImage, ""}, {ContentPart::Kind::kText, text}};
+    out.messages.push_back(std::move(message));
+    out.media.push_back({.frames = {Image{2, 1, {1, 2, 3, 4, 5, 6}}}, .is_video = false, .frames_per_s = 0});
+    return out;
+  };
+  std::string longest;
+  for (int i = 0; i < 600; ++i) longest += " star";
+  try {
+    model->prepare(request(longest));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kContextLength) << error.what();
+    EXPECT_NE(std::string(error.what()).find(std::to_string(model->info().max_context_tokens)),
+              std::string::npos)
+        << error.what();
+  }
+  Engine engine(*model);
+  SamplingParams params;
+  params.max_tokens = 3;
+  params.ignore_eos = true;
+  EXPECT_EQ(engine.generate(model->prepare(request("")), params).token_ids.size(), 3U);
 }
 
 }  // namespace
