@@ -1,31 +1,9 @@
 #include "backend/cpu/runtime.h"
 
-#include <sys/mman.h>
-
 #include "base/error.h"
 
 namespace triptych::cpu {
 namespace {
-
-constexpr std::size_t kHugePage_bytes = std::size_t{2} << 20;
-
-// Memory from the system, in huge pages where it grants them: packed operands are megabytes that are read
-// again and again, and would need a thousand address translations otherwise.
-Buffer map_huge(std::size_t size_bytes) {
-  const std::size_t rounded = (size_bytes + kHugePage_bytes - 1) / kHugePage_bytes * kHugePage_bytes;
-  const std::size_t mapped = rounded + kHugePage_bytes;
-  void* memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) fail(ErrorCode::kOutOfMemory, "no memory for {} bytes of scratch", size_bytes);
-  const std::uintptr_t address = reinterpret_cast<std::uintptr_t>(memory);
-  std::byte* data =
-      static_cast<std::byte*>(memory) + (kHugePage_bytes - address % kHugePage_bytes) % kHugePage_bytes;
-#if defined(MADV_HUGEPAGE)
-  madvise(data, rounded, MADV_HUGEPAGE);  // a hint
-#endif
-  const std::shared_ptr<const void> owner(memory,
-                                          [mapped](const void* p) { munmap(const_cast<void*>(p), mapped); });
-  return Buffer::wrap(owner, data, rounded);
-}
 
 // A loop below this much memory traffic is not worth waking a thread (a few microseconds).
 constexpr std::int64_t kMinPiece_bytes = 64 * 1024;
@@ -33,10 +11,14 @@ constexpr std::int64_t kMinPiece_bytes = 64 * 1024;
 }  // namespace
 
 float* ScratchBuffer::reserve(std::size_t n_floats) {
-  const std::size_t need_bytes = n_floats * sizeof(float);
+  // Whole huge pages: packed operands are read again and again.
+  constexpr std::size_t kHugePage_bytes = std::size_t{2} << 20;
+  std::size_t need_bytes = n_floats * sizeof(float);
+  if (need_bytes > kHugePage_bytes / 2)
+    need_bytes = (need_bytes + kHugePage_bytes - 1) / kHugePage_bytes * kHugePage_bytes;
   if (need_bytes > buffer_.size_bytes()) {
     buffer_ = Buffer();  // give back first
-    buffer_ = need_bytes < kHugePage_bytes ? Buffer::allocate(need_bytes) : map_huge(need_bytes);
+    buffer_ = Buffer::allocate(need_bytes);
   }
   return reinterpret_cast<float*>(buffer_.data());
 }
