@@ -4,6 +4,7 @@
 #include <spdlog/spdlog.h>
 
 #include <atomic>
+#include <memory>
 
 namespace triptych {
 namespace {

@@ -1,5 +1,6 @@
 // triptych completion: scripts for the shells.
 #include <cstdio>
+#include <memory>
 
 #include <CLI/CLI.hpp>
 

@@ -1,4 +1,5 @@
 // triptych eval: accuracy on questions with known answers.
+#include <algorithm>
 #include <cstdio>
 
 #include <CLI/CLI.hpp>

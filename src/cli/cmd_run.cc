@@ -1,6 +1,7 @@
 // triptych run: one question, or a conversation line by line.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <variant>
 

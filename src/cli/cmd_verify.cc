@@ -1,4 +1,5 @@
 // triptych verify: does a model give what the reference implementation gives?
+#include <algorithm>
 #include <cstdio>
 
 #include <CLI/CLI.hpp>

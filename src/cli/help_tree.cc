@@ -1,5 +1,7 @@
 #include "cli/help_tree.h"
 
+#include <algorithm>
+
 #include <CLI/CLI.hpp>
 
 namespace triptych::cli {

@@ -3,6 +3,7 @@
 // the six decimals that are stored.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 

@@ -10,6 +10,7 @@
 // Shapes: S tower side, g = S / patch, P = g * g, V views of a picture (1 + nh nw), D language width.
 // Deviations: EXIF orientation is applied and alpha is composited over white first (the reference does
 // neither).
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"

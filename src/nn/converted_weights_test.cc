@@ -1,6 +1,9 @@
 // ConvertedWeights: matrices change their type, vectors do not.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <exception>
+
 #include "base/half.h"
 #include "nn/weights.h"
 

@@ -1,5 +1,6 @@
 #include "tensor/weight_table.h"
 
+#include <iterator>
 #include <unordered_set>
 #include <utility>
 #include <vector>

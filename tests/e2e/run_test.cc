@@ -1,4 +1,6 @@
 // triptych run, with the model that ships.
+#include <algorithm>
+
 #include "e2e/program.h"
 
 namespace triptych::test {

@@ -1,4 +1,7 @@
 // The other verbs, with the model that ships.
+#include <algorithm>
+#include <functional>
+
 #include "e2e/program.h"
 #include "io/safetensors.h"
 

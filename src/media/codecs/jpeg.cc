@@ -17,6 +17,7 @@
 #include <setjmp.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
 
 #include "media/codecs/bytes.h"

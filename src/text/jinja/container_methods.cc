@@ -1,5 +1,7 @@
 // Methods of list, tuple, dict and range that do not change them; ImmutableSandboxedEnvironment forbids the
 // others.
+#include <algorithm>
+
 #include "text/jinja/builtins.h"
 
 namespace triptych::jinja {

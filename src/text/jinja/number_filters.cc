@@ -1,4 +1,5 @@
 // Filters that compute numbers.
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 

@@ -1,5 +1,6 @@
 // + - * / // % ** and the signs, as Python computes them. Integers are 64 bits; a result beyond that is an
 // error.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 

@@ -1,5 +1,6 @@
 // map, select, reject and their kin: lazy, as jinja2's generators are. And the two filters on single values,
 // default and attr.
+#include <algorithm>
 #include <utility>
 
 #include "text/jinja/builtins.h"

@@ -1,5 +1,6 @@
 // The oracle of norm.h: statistics in double precision.
 #include <cmath>
+#include <cstddef>
 
 #include "backend/cpu/kernels/norm/norm.h"
 

@@ -1,5 +1,6 @@
 // The oracle of pointwise.h: the formulas in double precision, rounded once.
 #include <cmath>
+#include <cstddef>
 
 #include "backend/cpu/kernels/pointwise/pointwise.h"
 
