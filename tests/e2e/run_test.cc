@@ -181,6 +181,17 @@ TEST(Chat, ALineThatEndsWithABackslashGoesOn) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
 }
 
+TEST(Chat, ALaterTurnGoesOnWithTheFirstOnesKeys) {
+  const RunResult result = chat("/image " + kStar + "\n" + kQuestion + "\nDescribe the image.\n", {"--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const std::size_t end = result.out.find('\n');
+  const json first = json::parse(result.out.substr(0, end));
+  const json second = json::parse(result.out.substr(end + 1));
+  EXPECT_EQ(first["usage"]["reused_tokens"], 0);
+  EXPECT_GE(second["usage"]["reused_tokens"], first["usage"]["prompt_tokens"]);
+  EXPECT_EQ(second["timings"]["encode_ms"], 0.0);
+}
+
 // ---- at a terminal
 
 std::vector<std::string> at_terminal(const std::vector<std::string>& more) {
