@@ -1,0 +1,74 @@
+// Products of 8-bit integers with 32-bit sums: y [M, N] = s_x (q_x q_w^T) s_w, one scale a row of x and one a
+// row of the weight. The caller cuts M and N into tiles; K is whole, so that a sum is finished in registers.
+// Everything here runs on the calling thread.
+//
+// Weights are stored as w + 128, unsigned: VPDPBUSD multiplies unsigned by signed bytes. The product is put
+// right once a tile with the sum of the row of x: sum (w + 128) q = sum w q + 128 sum q. Sums stay exact:
+// |sum| <= 255 * 127 * K, below 2^31 up to K = 66,000 (kS8MaxK). The same bits from every implementation.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "backend/cpu/kernels/element_type.h"
+
+namespace triptych::kernels {
+
+inline constexpr int kS8MaxRows = 6;      // of a tile
+inline constexpr int kS8PanelWidth = 64;  // columns of a tile
+inline constexpr ptrdiff_t kS8MaxK = 65536;
+
+/// Groups of four along k; what is beyond k is padding.
+constexpr ptrdiff_t s8_quads(ptrdiff_t k) { return (k + 3) / 4; }
+constexpr ptrdiff_t s8_panel_bytes(ptrdiff_t k) { return s8_quads(k) * kS8PanelWidth * 4; }
+
+/// One row of x becomes bytes: scale = max |x| / 127, q = x / scale rounded to nearest even, in -127..127,
+/// padded with zeros to a multiple of four. A row with an infinity or a NaN gets scale NaN and zeros, so its
+/// outputs are NaN.
+struct S8QuantizeArgs {
+  ptrdiff_t k;
+  const float* x;  // [k]
+  int8_t* q;       // [4 * s8_quads(k)]
+  float* scale;
+  int32_t* sum;  // of q
+};
+
+/// Up to 64 rows of codes become a panel [quads][64][4]; rows and elements beyond are zero weights.
+struct S8PackArgs {
+  int n_rows;
+  ptrdiff_t k;
+  const int8_t* codes;  // [n_rows][stride]
+  ptrdiff_t stride;
+  uint8_t* panel;  // [s8_panel_bytes(k)]
+};
+
+struct S8TileArgs {
+  int n_rows;  // 1 .. kS8MaxRows
+  ptrdiff_t quads;
+  const int8_t* q;  // [n_rows][q_stride]
+  ptrdiff_t q_stride;
+  const uint8_t* panel;
+  const float* row_scale;     // [n_rows]
+  const int32_t* row_sum;     // [n_rows]
+  const float* column_scale;  // [64]
+  float* y;                   // [n_rows][y_stride], 64 columns written
+  ptrdiff_t y_stride;
+};
+
+struct GemmS8Kernels {
+  const char* name;
+  void (*quantize)(const S8QuantizeArgs& args);
+  void (*tile)(const S8TileArgs& args);
+};
+
+/// The best implementation for an instruction set that the machine has.
+const GemmS8Kernels& gemm_s8_kernels(Isa isa);
+
+/// Done once a weight; one implementation for all.
+void pack_s8_panel(const S8PackArgs& args);
+
+extern const GemmS8Kernels kGemmS8Scalar;
+extern const GemmS8Kernels kGemmS8Avx2;
+extern const GemmS8Kernels kGemmS8Avx512Vnni;
+
+}  // namespace triptych::kernels

@@ -1,0 +1,161 @@
+#include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <random>
+
+#include "backend/cpu/kernels/test_util.h"
+
+namespace triptych::kernels {
+namespace {
+
+std::vector<std::int8_t> random_codes(std::size_t n, unsigned seed, int largest) {
+  std::mt19937 engine(seed);
+  std::uniform_int_distribution<int> pick(-largest, largest);
+  std::vector<std::int8_t> out(n);
+  for (std::int8_t& q : out) q = static_cast<std::int8_t>(pick(engine));
+  return out;
+}
+
+struct Quantized {
+  std::vector<std::int8_t> q;
+  float scale = -1;
+  std::int32_t sum = -1;
+};
+
+Quantized quantize_with(const GemmS8Kernels& kernels, const std::vector<float>& x) {
+  const auto k = static_cast<std::ptrdiff_t>(x.size());
+  Quantized out;
+  out.q.assign(static_cast<std::size_t>(4 * s8_quads(k)), 99);
+  // Exactly as long as the row, so that a sanitizer sees a read beyond it.
+  const std::unique_ptr<float[]> exact(new float[x.size()]);
+  std::copy(x.begin(), x.end(), exact.get());
+  kernels.quantize({k, exact.get(), out.q.data(), &out.scale, &out.sum});
+  return out;
+}
+
+TEST(GemmS8, QuantizeIsTheSameEverywhere) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
+    for (const int k : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 1000, 4097}) {
+      for (const float sigma : {1e-37F, 1e-20F, 1.0F, 1e30F}) {
+        const std::vector<float> x =
+            random_floats(static_cast<std::size_t>(k), static_cast<unsigned>(k), sigma);
+        const Quantized expected = quantize_with(kGemmS8Scalar, x);
+        const Quantized got = quantize_with(kernels, x);
+        ASSERT_EQ(got.q, expected.q) << kernels.name << " k=" << k << " sigma=" << sigma;
+        ASSERT_EQ(got.scale, expected.scale) << kernels.name << " k=" << k;
+        ASSERT_EQ(got.sum, expected.sum) << kernels.name << " k=" << k;
+        if (sigma < 1e-30F) continue;
+        for (int i = 0; i < k; ++i)
+          ASSERT_LE(std::abs(x[static_cast<std::size_t>(i)] -
+                             got.scale * static_cast<float>(got.q[static_cast<std::size_t>(i)])),
+                    got.scale * 0.50001F);
+      }
+    }
+  }
+}
+
+TEST(GemmS8, ARowThatIsNotFiniteGivesNaN) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
+    for (const float bad : {INFINITY, -INFINITY, std::numeric_limits<float>::quiet_NaN()})
+      for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{36}}) {
+        std::vector<float> x = random_floats(37, 1);
+        x[at] = bad;
+        const Quantized got = quantize_with(kernels, x);
+        EXPECT_TRUE(std::isnan(got.scale)) << kernels.name;
+        EXPECT_EQ(got.sum, 0);
+        for (const std::int8_t q : got.q) EXPECT_EQ(q, 0);
+      }
+    const Quantized zero = quantize_with(kernels, std::vector<float>(21, 0.0F));
+    EXPECT_EQ(zero.scale, 0.0F);
+    EXPECT_EQ(zero.sum, 0);
+  }
+}
+
+struct Tile {
+  std::ptrdiff_t k;
+  int n_rows;
+  std::vector<std::int8_t> q;
+  std::vector<std::int8_t> w;  // [64][k]
+  std::vector<std::uint8_t> panel;
+  std::vector<float> row_scale, column_scale;
+  std::vector<std::int32_t> row_sum;
+
+  Tile(std::ptrdiff_t k_, int n_rows_, int n_columns, int largest)
+      : k(k_),
+        n_rows(n_rows_),
+        q(random_codes(static_cast<std::size_t>(n_rows_ * stride()), 1, largest)),
+        w(random_codes(static_cast<std::size_t>(n_columns * k_), 2, largest)),
+        panel(static_cast<std::size_t>(s8_panel_bytes(k_))),
+        row_scale(random_floats(static_cast<std::size_t>(n_rows_), 3)),
+        column_scale(random_floats(kS8PanelWidth, 4)) {
+    for (int r = 0; r < n_rows; ++r) {
+      for (std::ptrdiff_t i = k; i < 4 * s8_quads(k); ++i) q[static_cast<std::size_t>(r * stride() + i)] = 0;
+      std::int32_t sum = 0;
+      for (std::ptrdiff_t i = 0; i < k; ++i) sum += q[static_cast<std::size_t>(r * stride() + i)];
+      row_sum.push_back(sum);
+    }
+    pack_s8_panel({n_columns, k, w.data(), k, panel.data()});
+  }
+  std::ptrdiff_t stride() const { return 4 * s8_quads(k); }
+  S8TileArgs args(float* y, std::ptrdiff_t y_stride) const {
+    return {n_rows,         s8_quads(k),         q.data(), stride(), panel.data(), row_scale.data(),
+            row_sum.data(), column_scale.data(), y,        y_stride};
+  }
+};
+
+TEST(GemmS8, TileIsExact) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
+    for (const std::ptrdiff_t k : {1, 3, 4, 5, 63, 64, 100, 1027})
+      for (int n_rows = 1; n_rows <= kS8MaxRows; ++n_rows)
+        for (const int n_columns : {1, 63, 64}) {
+          const Tile tile(k, n_rows, n_columns, 127);
+          const std::ptrdiff_t y_stride = kS8PanelWidth + 3;
+          std::vector<float> y(static_cast<std::size_t>(n_rows * y_stride), -5.0F);
+          kernels.tile(tile.args(y.data(), y_stride));
+          for (int r = 0; r < n_rows; ++r)
+            for (int c = 0; c < y_stride; ++c) {
+              std::int64_t sum = 0;
+              if (c < n_columns)
+                for (std::ptrdiff_t i = 0; i < k; ++i)
+                  sum += std::int64_t{tile.q[static_cast<std::size_t>(r * tile.stride() + i)]} *
+                         tile.w[static_cast<std::size_t>(c * k + i)];
+              const float expected =
+                  c >= kS8PanelWidth
+                      ? -5.0F
+                      : static_cast<float>(sum) * (tile.row_scale[static_cast<std::size_t>(r)] *
+                                                   tile.column_scale[static_cast<std::size_t>(c)]);
+              ASSERT_EQ(y[static_cast<std::size_t>(r * y_stride + c)], expected)
+                  << kernels.name << " k=" << k << " rows=" << n_rows << " r=" << r << " c=" << c;
+            }
+        }
+  }
+}
+
+// The largest sums there can be: every byte at its end, at the longest K.
+TEST(GemmS8, ExtremesDoNotOverflow) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
+    for (const int sign : {1, -1}) {
+      Tile tile(kS8MaxK, 1, kS8PanelWidth, 1);
+      std::fill(tile.q.begin(), tile.q.end(), static_cast<std::int8_t>(sign * 127));
+      std::fill(tile.w.begin(), tile.w.end(), std::int8_t{127});
+      tile.row_sum[0] = static_cast<std::int32_t>(sign * 127 * kS8MaxK);
+      tile.row_scale[0] = 1;
+      std::fill(tile.column_scale.begin(), tile.column_scale.end(), 1.0F);
+      pack_s8_panel({kS8PanelWidth, tile.k, tile.w.data(), tile.k, tile.panel.data()});
+      std::vector<float> y(kS8PanelWidth);
+      kernels.tile(tile.args(y.data(), kS8PanelWidth));
+      for (const float value : y)
+        ASSERT_EQ(value, static_cast<float>(sign) * 127.0F * 127.0F * static_cast<float>(kS8MaxK))
+            << kernels.name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

@@ -1,0 +1,57 @@
+// The oracle: the definitions of gemm_s8.h, one element at a time.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+
+namespace triptych::kernels {
+namespace {
+
+void quantize(const S8QuantizeArgs& t) {
+  float largest = 0;
+  bool finite = true;
+  for (ptrdiff_t i = 0; i < t.k; ++i) {
+    finite = finite && std::isfinite(t.x[i]);
+    largest = std::max(largest, std::abs(t.x[i]));
+  }
+  std::fill(t.q, t.q + 4 * s8_quads(t.k), int8_t{0});
+  *t.sum = 0;
+  *t.scale = finite ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
+  if (!finite || largest == 0) return;
+  // Below the smallest normal number 127 / largest would be infinite.
+  const float inverse = largest < 1e-36F ? 0.0F : 127.0F / largest;
+  for (ptrdiff_t i = 0; i < t.k; ++i) {
+    const int q = static_cast<int>(std::nearbyint(t.x[i] * inverse));
+    t.q[i] = static_cast<int8_t>(std::clamp(q, -127, 127));
+    *t.sum += t.q[i];
+  }
+}
+
+void tile(const S8TileArgs& t) {
+  for (int r = 0; r < t.n_rows; ++r)
+    for (int c = 0; c < kS8PanelWidth; ++c) {
+      int32_t sum = 0;
+      for (ptrdiff_t i = 0; i < t.quads; ++i)
+        for (int j = 0; j < 4; ++j)
+          sum += static_cast<int32_t>(t.panel[(i * kS8PanelWidth + c) * 4 + j]) *
+                 t.q[r * t.q_stride + 4 * i + j];
+      t.y[r * t.y_stride + c] =
+          static_cast<float>(sum - 128 * t.row_sum[r]) * (t.row_scale[r] * t.column_scale[c]);
+    }
+}
+
+}  // namespace
+
+void pack_s8_panel(const S8PackArgs& t) {
+  std::memset(t.panel, 128, static_cast<size_t>(s8_panel_bytes(t.k)));
+  for (int r = 0; r < t.n_rows; ++r)
+    for (ptrdiff_t i = 0; i < t.k; ++i)
+      t.panel[((i / 4) * kS8PanelWidth + r) * 4 + i % 4] =
+          static_cast<uint8_t>(t.codes[r * t.stride + i] + 128);
+}
+
+extern const GemmS8Kernels kGemmS8Scalar = {"scalar", quantize, tile};
+
+}  // namespace triptych::kernels
