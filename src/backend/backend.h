@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "backend/op_args.h"
 #include "tensor/arena.h"
 #include "tensor/dtype.h"
+#include "tensor/quant_format.h"
 #include "tensor/tensor.h"
 #include "tensor/weight_table.h"
 
@@ -30,6 +32,8 @@ class LinearWeight {
   virtual std::size_t owned_bytes() const noexcept = 0;
   /// Bytes that one pass over the weight reads (for rooflines).
   virtual std::size_t read_bytes() const noexcept = 0;
+  /// Whether its products are of 8-bit integers (for rooflines).
+  virtual bool multiplies_int8() const noexcept { return false; }
 };
 
 /// An embedding table [V, D]. Made by prepare_embedding; immutable.
@@ -51,9 +55,10 @@ class KvCache {
 /// One or more matrices stacked along N that are used together (q, k, v; gate, up), each with its bias or
 /// none.
 struct LinearSpec {
-  std::string name;                 // for messages
-  std::vector<WeightEntry> parts;   // each [N_i, K]; kept alive by their owners
-  std::vector<WeightEntry> biases;  // empty, or one per part ([N_i]; an empty view means no bias)
+  std::string name;                        // for messages
+  std::vector<WeightEntry> parts;          // each [N_i, K]; kept alive by their owners
+  std::vector<WeightEntry> biases;         // empty, or one per part ([N_i]; an empty view means no bias)
+  std::optional<QuantFormat> format = {};  // quantize to this while loading; empty: as stored
 };
 
 class Backend {

@@ -130,12 +130,15 @@ struct Bench {
     Cost projector;
     for (const auto& [name, size] : model.model().part_sizes().parts)
       if (name == "projector")
-        projector = {
-            .flops = 2.0 * static_cast<double>(size.n_parameters) * static_cast<double>(plan.n_tokens),
-            .bytes = static_cast<double>(size.read_bytes)};
+        projector = {.flops = 2.0 * static_cast<double>(size.n_parameters - size.n_int8_parameters) *
+                              static_cast<double>(plan.n_tokens),
+                     .int8_ops = 2.0 * static_cast<double>(size.n_int8_parameters) *
+                                 static_cast<double>(plan.n_tokens),
+                     .bytes = static_cast<double>(size.read_bytes)};
     Cost tower = encode_cost;
     const bool split = median(times["projector"]) > 0;
-    if (split) tower += {.flops = -projector.flops, .bytes = -projector.bytes};
+    if (split)
+      tower += {.flops = -projector.flops, .int8_ops = -projector.int8_ops, .bytes = -projector.bytes};
     add("image decode", 1, "pictures", {});
     add("preprocess", 1, "pictures", {});
     add("tower", plan.n_tokens, "tokens", tower);

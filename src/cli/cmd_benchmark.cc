@@ -21,7 +21,6 @@ struct BenchFlags {
   ModelFlags model;
   BenchOptions options;
   std::string shapes;
-  std::string weights = "fp16";
   std::string kv_cache_dtype = "auto";
   int n_layers = 0;
   bool limits = false, json = false;
@@ -35,11 +34,13 @@ std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& de
   }
   if (!flags.model.model.empty()) fail(ErrorCode::kInvalidArgument, "MODEL and --shapes exclude each other");
   const Json config = published_config(flags.shapes, flags.n_layers);
-  description = fmt::format("{}, random {} weights", flags.shapes, flags.weights);
+  const LoadOptions options = flags.model.load_options();
+  const std::string weights = flags.model.dtype == "auto" ? "fp16" : flags.model.dtype;
+  description = fmt::format("{}, random {} weights", flags.shapes, weights);
   if (flags.n_layers > 0)
     description +=
         fmt::format(", {} of {} layers", flags.n_layers, *language_layers(published_config(flags.shapes)));
-  return LoadedModel::with_random_weights(config, *parse_dtype(flags.weights), flags.model.load_options());
+  return LoadedModel::with_random_weights(config, options.weight_dtype.value_or(DType::kF16), options);
 }
 
 JsonOut limits_json(const MachineLimits& limits) {
@@ -66,13 +67,15 @@ void print_report(const BenchReport& report, const MachineLimits& limits, const 
   std::printf("%s; %lld prompt tokens, %lld of them from a picture\n", one_line(description).c_str(),
               static_cast<long long>(report.n_prompt_tokens), static_cast<long long>(report.n_image_tokens));
   std::fputs(limits_text(limits).c_str(), stdout);
-  TextTable table({{"stage", Align::kLeft}, {"time"}, {"rate"}, {"FLOP"}, {"bytes"}, {"of the roofline"}});
+  TextTable table(
+      {{"stage", Align::kLeft}, {"time"}, {"rate"}, {"operations"}, {"bytes"}, {"of the roofline"}});
   for (const BenchStage& stage : report.stages) {
-    const bool counted = stage.cost.flops > 0;
+    const bool counted = stage.cost.flops + stage.cost.int8_ops > 0;
     table.add_row(
         {stage.name, format_ms(stage.ms),
          fmt::format("{:.1f} {}/s", static_cast<double>(stage.n_items) * 1000.0 / stage.ms, stage.unit),
-         counted ? format_count(stage.cost.flops) : "-", counted ? format_bytes(stage.cost.bytes) : "-",
+         counted ? format_count(stage.cost.flops + stage.cost.int8_ops) : "-",
+         counted ? format_bytes(stage.cost.bytes) : "-",
          counted ? format_percent(roofline_share(stage.cost, limits, stage.ms / 1000.0)) : "-"});
   }
   std::fputs(table.render().c_str(), stdout);
@@ -98,8 +101,9 @@ JsonOut report_json(const BenchReport& report, const MachineLimits& limits, cons
                    {"items", stage.n_items},
                    {"unit", stage.unit},
                    {"items_per_s", static_cast<double>(stage.n_items) * 1000.0 / stage.ms}};
-    if (stage.cost.flops > 0) {
+    if (stage.cost.flops + stage.cost.int8_ops > 0) {
       one["flops"] = stage.cost.flops;
+      one["int8_ops"] = stage.cost.int8_ops;
       one["bytes"] = stage.cost.bytes;
       one["roofline_share"] = roofline_share(stage.cost, limits, stage.ms / 1000.0);
     }
@@ -150,9 +154,6 @@ void add_bench_command(CLI::App& program, Action& action) {
                  "Random weights with the sizes of a published model instead of MODEL")
       ->check(CLI::IsMember(names))
       ->type_name("NAME");
-  app.add_option("--weights", flags->weights, "Type of the random weights")
-      ->check(CLI::IsMember({"fp32", "fp16", "bf16"}))
-      ->type_name("TYPE");
   app.add_option("--layers", flags->n_layers, "Only N layers of the language model (with --shapes)")
       ->check(range(1))
       ->type_name("N");
@@ -187,12 +188,13 @@ void add_bench_command(CLI::App& program, Action& action) {
   for (const PublishedShape& shape : published_shapes())
     footer += fmt::format("  {:<22}{}\n", shape.name, shape.description);
   footer +=
-      "\nThe roofline is the longer of operations over the fp32 speed and bytes over the read speed, both "
+      "\nThe roofline is the longer of operations over the fp32 or int8 speed and bytes over the read speed, "
+      "all "
       "measured in the\n"
       "same run.\n\n"
       "Examples:\n"
       "  triptych bench MODEL\n"
-      "  triptych bench --shapes llava-1.5-7b --weights bf16 --decode 16\n"
+      "  triptych bench --shapes llava-1.5-7b --weights int8 --decode 16\n"
       "  triptych bench --shapes llava-1.5-13b --layers 8 --json\n"
       "  triptych bench --limits";
   app.footer(footer);

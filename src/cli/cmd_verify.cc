@@ -26,26 +26,30 @@ struct VerifyFlags {
 };
 
 constexpr double kFp32Tolerance = 1e-4;
+constexpr double kInt8Tolerance = 0.2;
 
-// The coarser of what weights, keys and values are rounded to by flag; fp32 when nothing is.
-DType coarsest_dtype(const VerifyFlags& flags) {
+// What a run rounds to, and how far from the reference that may lead. Rounding to 16 bits moves every value
+// by up to 2^-9 (bf16) or 2^-12 (fp16) of itself; 8-bit products err by about a hundredth of a row's size.
+// Layers add up. The bounds are at least twice what the random models of all families show (docs/models.md).
+struct Precision {
+  std::string word;
+  double tolerance;
+};
+
+// The coarsest of what weights, keys and values are rounded to by flag; fp32 when nothing is.
+Precision coarsest_precision(const VerifyFlags& flags) {
+  if (flags.model.load_options().weight_formats.any()) return {"int8", kInt8Tolerance};
   DType out = DType::kF32;
   for (const std::string* word : {&flags.model.dtype, &flags.kv_cache_dtype}) {
     const DType dtype = parse_dtype(*word).value_or(DType::kF32);
     if (dtype == DType::kBF16 || out == DType::kF32) out = dtype;
   }
-  return out;
-}
-
-// Rounding to 16 bits moves every value by up to 2^-9 (bf16) or 2^-12 (fp16) of itself; layers add up. The
-// bounds are at least three times what the random models of all families show (docs/models.md).
-double default_tolerance(DType dtype) {
-  return dtype == DType::kBF16 ? 5e-2 : dtype == DType::kF16 ? 1e-2 : kFp32Tolerance;
+  return {dtype_word(out), out == DType::kBF16 ? 5e-2 : out == DType::kF16 ? 1e-2 : kFp32Tolerance};
 }
 
 // The same cases in float32, run before, when the run is one in 16 bits.
 struct Baseline {
-  std::string dtype;  // "bf16" or "fp16": of the run beside it
+  std::string dtype;  // "bf16", "fp16" or "int8": of the run beside it
   std::vector<CaseReport> reports;
 
   const CaseReport* find(std::string_view name) const {
@@ -279,22 +283,22 @@ JsonOut case_json(const CaseReport& r, const Tolerances& tolerance) {
   return out;
 }
 
-Baseline run_in_fp32(const VerifyFlags& flags, const GoldenSet& golden, DType dtype) {
+Baseline run_in_fp32(const VerifyFlags& flags, const GoldenSet& golden, const std::string& dtype) {
   ModelFlags in_fp32 = flags.model;
   in_fp32.dtype = "fp32";
+  in_fp32.vision_weights = in_fp32.lm_head = "";
   const auto model = in_fp32.open();  // given back before the other one is loaded
-  return {dtype_word(dtype),
-          verify_model(*model, golden, {.tolerance = kFp32Tolerance, .media = flags.media.options})};
+  return {dtype, verify_model(*model, golden, {.tolerance = kFp32Tolerance, .media = flags.media.options})};
 }
 
 int verify(const VerifyFlags& flags) {
-  const DType dtype = coarsest_dtype(flags);
-  const Tolerances tolerance{.values = flags.tolerance.value_or(default_tolerance(dtype)),
+  const Precision precision = coarsest_precision(flags);
+  const Tolerances tolerance{.values = flags.tolerance.value_or(precision.tolerance),
                              .pixels = flags.tolerance.value_or(kFp32Tolerance)};
   const GoldenSet golden =
       read_golden(flags.golden.empty() ? find_golden(flags.model.model) : find_golden(flags.golden));
   std::optional<Baseline> fp32;
-  if (dtype != DType::kF32 && !flags.no_baseline) fp32 = run_in_fp32(flags, golden, dtype);
+  if (precision.word != "fp32" && !flags.no_baseline) fp32 = run_in_fp32(flags, golden, precision.word);
   const auto model = flags.model.open();
   const VerifyOptions options{.tolerance = tolerance.values,
                               .pixel_tolerance = tolerance.pixels,
@@ -340,9 +344,10 @@ void add_verify_command(CLI::App& program, Action& action) {
   app.add_option("--golden", flags->golden,
                  "Directory with golden.json (default: the model's own, or its folder golden)")
       ->type_name("DIR");
-  app.add_option("--tolerance", flags->tolerance,
-                 "Largest error allowed, relative to the largest magnitude (default 1e-4; 1e-2 with --dtype "
-                 "fp16, 5e-2 with bf16)")
+  app.add_option(
+         "--tolerance", flags->tolerance,
+         "Largest error allowed, relative to the largest magnitude (default 1e-4; 1e-2 with --weights "
+         "fp16, 5e-2 with bf16, 0.2 with int8)")
       ->type_name("X");
   app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
                  "Keep keys and values as fp32 (auto), fp16 or bf16")

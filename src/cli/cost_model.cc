@@ -16,6 +16,7 @@ const PartSizes::Size& language_part(const Model& model) {
 
 Cost& Cost::operator+=(const Cost& other) noexcept {
   flops += other.flops;
+  int8_ops += other.int8_ops;
   bytes += other.bytes;
   return *this;
 }
@@ -27,6 +28,10 @@ LanguageCost::LanguageCost(const Model& model, std::size_t kv_element_bytes) {
   // one.
   head_parameters_ = static_cast<double>(info.vocab_size) * static_cast<double>(info.hidden_size);
   layer_parameters_ = std::max(0.0, static_cast<double>(part.n_parameters) - 2.0 * head_parameters_);
+  const auto int8 = static_cast<double>(part.n_int8_parameters);
+  if (layer_parameters_ > 0) int8_layer_share_ = std::min(1.0, int8 / layer_parameters_);
+  if (int8 > 0 && (layer_parameters_ == 0 || int8 >= layer_parameters_ + 0.99 * head_parameters_))
+    int8_head_share_ = 1;
   attention_width_ = static_cast<double>(info.n_layers) * info.n_heads * info.head_dim;
   read_bytes_ = static_cast<double>(part.read_bytes);
   kv_bytes_per_token_ = std::int64_t{2} * info.n_layers * info.n_kv_heads * info.head_dim *
@@ -37,20 +42,27 @@ Cost LanguageCost::prefill(std::int64_t n_tokens) const {
   const auto n = static_cast<double>(n_tokens);
   // Token i attends to i + 1 tokens: a product with the keys and one with the values each.
   const double pairs = n * (n + 1.0) / 2.0;
-  return {.flops = 2.0 * layer_parameters_ * n + 2.0 * head_parameters_ + 4.0 * attention_width_ * pairs,
-          .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
+  return {
+      .flops = 2.0 * layer_parameters_ * n * (1 - int8_layer_share_) +
+               2.0 * head_parameters_ * (1 - int8_head_share_) + 4.0 * attention_width_ * pairs,
+      .int8_ops = 2.0 * layer_parameters_ * n * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_,
+      .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
 }
 
 Cost LanguageCost::decode(std::int64_t n_context) const {
   const auto n = static_cast<double>(n_context);
-  return {.flops = 2.0 * (layer_parameters_ + head_parameters_) + 4.0 * attention_width_ * n,
+  return {.flops = 2.0 * layer_parameters_ * (1 - int8_layer_share_) +
+                   2.0 * head_parameters_ * (1 - int8_head_share_) + 4.0 * attention_width_ * n,
+          .int8_ops = 2.0 * layer_parameters_ * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_,
           .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
 }
 
 void CostObserver::on_linear(const LinearWeight& weight, const TensorView& x) {
-  cost_ += {.flops = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.n_out()) *
-                     static_cast<double>(weight.n_in()),
-            .bytes = static_cast<double>(weight.read_bytes())};
+  const double ops = 2.0 * static_cast<double>(x.dim(0)) * static_cast<double>(weight.n_out()) *
+                     static_cast<double>(weight.n_in());
+  const bool int8 = weight.multiplies_int8();
+  cost_ += {
+      .flops = int8 ? 0 : ops, .int8_ops = int8 ? ops : 0, .bytes = static_cast<double>(weight.read_bytes())};
 }
 
 void CostObserver::on_attention(const AttentionArgs& args) {
@@ -62,7 +74,10 @@ void CostObserver::on_attention(const AttentionArgs& args) {
 }
 
 double roofline_seconds(const Cost& cost, const MachineLimits& limits) noexcept {
-  const double compute = limits.fp32_flops_per_s > 0 ? cost.flops / limits.fp32_flops_per_s : 0;
+  double compute = limits.fp32_flops_per_s > 0 ? cost.flops / limits.fp32_flops_per_s : 0;
+  // Without an instruction for it, 8-bit products are no faster than float32's.
+  const double int8 = limits.int8_ops_per_s > 0 ? limits.int8_ops_per_s : limits.fp32_flops_per_s;
+  if (int8 > 0) compute += cost.int8_ops / int8;
   const double memory = limits.read_bytes_per_s > 0 ? cost.bytes / limits.read_bytes_per_s : 0;
   return std::max(compute, memory);
 }

@@ -12,7 +12,8 @@
 namespace triptych::cli {
 
 struct Cost {
-  double flops = 0;
+  double flops = 0;     // in float32
+  double int8_ops = 0;  // products of 8-bit integers
   double bytes = 0;
 
   Cost& operator+=(const Cost& other) noexcept;
@@ -35,6 +36,8 @@ class LanguageCost {
  private:
   double layer_parameters_ = 0;
   double head_parameters_ = 0;
+  double int8_layer_share_ = 0;
+  double int8_head_share_ = 0;
   double attention_width_ = 0;  // layers x heads x head width
   double read_bytes_ = 0;       // of one pass over all matrices
   std::int64_t kv_bytes_per_token_ = 0;

@@ -14,6 +14,16 @@
 namespace triptych::cli {
 namespace {
 
+TEST(Roofline, EightBitWorkCountsAgainstItsOwnLimit) {
+  const MachineLimits limits{.n_threads = 1,
+                             .fp32_flops_per_s = 100,
+                             .read_bytes_per_s = 10,
+                             .int8_ops_per_s = 400,
+                             .bf16_flops_per_s = 0};
+  EXPECT_DOUBLE_EQ(roofline_seconds({.flops = 100, .int8_ops = 400, .bytes = 1}, limits), 2.0);
+  EXPECT_DOUBLE_EQ(roofline_seconds({.flops = 0, .int8_ops = 400, .bytes = 50}, limits), 5.0);
+}
+
 TEST(Roofline, TheSlowerOfComputingAndReading) {
   const MachineLimits limits{.n_threads = 1, .fp32_flops_per_s = 100.0, .read_bytes_per_s = 10.0};
   EXPECT_DOUBLE_EQ(roofline_seconds({.flops = 200.0, .bytes = 10.0}, limits), 2.0);

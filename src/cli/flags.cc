@@ -33,6 +33,15 @@ void take(const std::optional<T>& given, T& value) {
 const char* const kDTypes = "auto, fp32, fp16 or bf16";
 const CLI::IsMember is_dtype() { return CLI::IsMember({"auto", "fp32", "fp16", "bf16"}); }
 
+// What the backend can multiply, out of all that QuantFormat can name.
+std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
+  if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
+  const QuantFormat format = QuantFormat::parse(word);
+  if (format != QuantFormat::parse("int8"))
+    fail(ErrorCode::kUnsupported, "{}: \"{}\" cannot be computed with yet; int8 can", flag, word);
+  return format;
+}
+
 }  // namespace
 
 std::optional<DType> parse_dtype(const std::string& name) {
@@ -63,9 +72,13 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
   auto* option = app.add_option("MODEL", model, "Checkpoint directory: config.json, weights, tokenizer")
                      ->type_name("DIR");
   if (model_required) option->required();
-  app.add_option("--dtype", dtype, "Keep weights as auto (as stored), fp32, fp16 or bf16")
-      ->check(is_dtype())
+  app.add_option(
+         "--weights,--dtype", dtype,
+         "Keep weights as auto (as stored), fp32, fp16 or bf16, or quantize them to int8 while loading")
       ->type_name("TYPE");
+  app.add_option("--vision-weights", vision_weights, "The same for tower and projector only: auto or int8")
+      ->type_name("TYPE");
+  app.add_option("--lm-head", lm_head, "The same for the output layer only: auto or int8")->type_name("TYPE");
   app.add_option("--vision-tower", vision_tower,
                  "Checkpoint of the vision tower, for original LLaVA-1.5 checkpoints, which hold none")
       ->type_name("DIR");
@@ -79,7 +92,16 @@ LoadOptions ModelFlags::load_options() const {
   LoadOptions out;
   out.n_threads = n_threads;
   out.pin_threads = pin;
-  out.weight_dtype = parse_dtype(dtype);
+  out.weight_formats.language = parse_quantization("--weights", dtype);
+  if (!out.weight_formats.language) out.weight_dtype = parse_dtype(dtype);
+  const auto part = [&](const char* flag, const std::string& word) -> std::optional<QuantFormat> {
+    if (word.empty()) return out.weight_formats.language;
+    if (word == "auto") return std::nullopt;
+    if (auto format = parse_quantization(flag, word)) return format;
+    fail(ErrorCode::kInvalidArgument, "{}: expected auto or int8, got \"{}\"", flag, word);
+  };
+  out.weight_formats.vision = part("--vision-weights", vision_weights);
+  out.weight_formats.lm_head = part("--lm-head", lm_head);
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;
   return out;

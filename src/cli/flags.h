@@ -23,6 +23,7 @@ struct ModelFlags {
   bool pin = false;
   std::string dtype = "auto";
   int verbosity = 0;
+  std::string vision_weights, lm_head;  // empty: as `dtype`
   std::string vision_tower;
   bool tie_word_embeddings = false;
 

@@ -133,6 +133,8 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
   if (options.weight_dtype)
     out->weights_ = std::make_unique<ConvertedWeights>(std::move(out->weights_), *options.weight_dtype);
+  if (options.weight_formats.any())
+    out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->tokenizer_ = Tokenizer::from_directory(directory);
@@ -165,6 +167,8 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
       make_cpu_backend({.n_threads = options.n_threads, .pin = options.pin_threads, .isa = std::nullopt});
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
+  if (options.weight_formats.any())
+    out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->model_ = ModelRegistry::global().find(source.config).load(source);

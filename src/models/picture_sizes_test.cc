@@ -95,7 +95,7 @@ std::string size_text(int width, int height) { return fmt::format("{}x{}", width
 
 class PictureSizes : public testing::TestWithParam<std::string_view> {};
 INSTANTIATE_TEST_SUITE_P(Families, PictureSizes, testing::ValuesIn(test::kFamilies),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& at) { return std::string(at.param); });
 
 TEST_P(PictureSizes, TakeThePlacesTheReferenceCounts) {
   const TinyModel model(GetParam(), Geometry::kPublished);

@@ -112,9 +112,24 @@ Binder Binder::scope(std::string_view prefix) const {
 
 void Binder::count(const WeightEntry& entry) { sizes_.part(part_).n_parameters += entry.view.numel(); }
 
-std::unique_ptr<LinearWeight> Binder::prepare(const LinearSpec& spec) {
+std::optional<QuantFormat> WeightProvider::format_of(std::string_view, std::string_view) const {
+  return std::nullopt;
+}
+
+std::optional<QuantFormat> QuantizedWeights::format_of(std::string_view part, std::string_view name) const {
+  const auto holds = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
+  if (holds("patch_embed") || holds("vision_embed_tokens") || holds("conv1")) return std::nullopt;
+  if (part != "language") return formats_.vision;
+  // A tied output layer is the embedding's table.
+  if (holds("lm_head") || holds("embed_tokens") || holds("wte")) return formats_.lm_head;
+  return formats_.language;
+}
+
+std::unique_ptr<LinearWeight> Binder::prepare(LinearSpec& spec) {
+  spec.format = weights_.format_of(part_, spec.name);
   auto made = backend_.prepare_linear(spec);
   PartSizes::Size& size = sizes_.part(part_);
+  if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
   return made;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -30,6 +31,8 @@ class WeightProvider {
   virtual WeightEntry get(std::string_view name, const Shape& shape) = 0;
   /// Names nobody asked for.
   virtual std::vector<std::string> unused() const = 0;
+  /// What a matrix of a model's part ("vision", "language", ...) is to be quantized to; nothing: as stored.
+  virtual std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const;
 };
 
 /// Tensors of a checkpoint. Borrows the table.
@@ -62,6 +65,32 @@ class ConvertedWeights : public WeightProvider {
   DType dtype_;
 };
 
+/// What matrices are quantized to while loading. First layers that take pixels keep their type: their share
+/// of the work is below a hundredth.
+struct WeightFormats {
+  std::optional<QuantFormat> language;
+  std::optional<QuantFormat> vision;   // towers, projectors, resamplers
+  std::optional<QuantFormat> lm_head;  // the output layer, also when it is the token embedding
+
+  bool any() const noexcept { return language || vision || lm_head; }
+};
+
+/// Weights of another provider, to be quantized as `formats` says.
+class QuantizedWeights : public WeightProvider {
+ public:
+  QuantizedWeights(std::unique_ptr<WeightProvider> from, const WeightFormats& formats)
+      : from_(std::move(from)), formats_(formats) {}
+  void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
+  bool has(std::string_view name) const override { return from_->has(name); }
+  WeightEntry get(std::string_view name, const Shape& shape) override { return from_->get(name, shape); }
+  std::vector<std::string> unused() const override { return from_->unused(); }
+  std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const override;
+
+ private:
+  std::unique_ptr<WeightProvider> from_;
+  WeightFormats formats_;
+};
+
 /// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
 /// Optional names (`has`) exist only when listed.
 class RandomWeights : public WeightProvider {
@@ -83,6 +112,7 @@ enum class Bias { kNone, kRequired };
 struct PartSizes {
   struct Size {
     std::int64_t n_parameters = 0;
+    std::int64_t n_int8_parameters = 0;  // of these, what is multiplied as 8-bit integers
     std::int64_t read_bytes = 0;
     std::int64_t owned_bytes = 0;
   };
@@ -135,7 +165,7 @@ class Binder {
 
  private:
   void count(const WeightEntry& entry);
-  std::unique_ptr<LinearWeight> prepare(const LinearSpec& spec);
+  std::unique_ptr<LinearWeight> prepare(LinearSpec& spec);
 
   WeightProvider& weights_;
   Backend& backend_;

@@ -26,6 +26,11 @@ TEST(Run, AnswersAboutAPicture) {
   EXPECT_EQ(result.err, "");
 }
 
+TEST(Run, AnswersWithEightBitWeights) {
+  const RunResult result = triptych(with(kAsk, {"--weights", "int8"}));
+  EXPECT_EQ(result.out, "small\n") << result.err;
+}
+
 TEST(Run, TakesThePictureFromStdin) {
   const RunResult result =
       triptych({"run", kModel.string(), "--image", "-", "--prompt", kQuestion}, read_file(kStar));

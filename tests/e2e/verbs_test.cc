@@ -192,6 +192,20 @@ TEST(Bench, TableAndJson) {
   EXPECT_THAT(table.out, HasSubstr("of the roofline"));
 }
 
+TEST(Program, WeightsAreQuantizedByFlag) {
+  const std::string model = kModel.string();
+  const RunResult checked =
+      triptych({"verify", model, "--weights", "int8", "--lm-head", "auto", "--summary"});
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("tolerance 2.0e-01"));
+  const RunResult unknown = triptych({"run", model, "--prompt", "x", "--weights", "int7"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("int7"));
+  const RunResult later = triptych({"run", model, "--prompt", "x", "--weights", "int4:g32"});
+  EXPECT_EQ(later.exit_code, 2);
+  EXPECT_THAT(later.err, HasSubstr("cannot be computed with yet"));
+}
+
 TEST(Program, VersionAndHelp) {
   const RunResult version = triptych({"--version"});
   EXPECT_EQ(version.exit_code, 0);

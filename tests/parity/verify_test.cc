@@ -58,6 +58,38 @@ INSTANTIATE_TEST_SUITE_P(Parity, LlavaVariants,
                                          "full_mistral", "llama3_rope", "yarn_biases", "dynamic_rope"),
                          [](const auto& at) { return std::string(at.param); });
 
+// Some cases of every other family that a small random checkpoint exists of.
+TEST(Parity, LlavaNext) { expect_parity(kSource / "tests/data/golden/llava_next", 2, 0); }
+TEST(Parity, Fuyu) { expect_parity(kSource / "tests/data/golden/fuyu", 2, 1); }
+TEST(Parity, Blip2) { expect_parity(kSource / "tests/data/golden/blip2", 2, 1); }
+TEST(Parity, InstructBlip) { expect_parity(kSource / "tests/data/golden/instructblip", 1, 1); }
+
+// 8-bit weights and activations in every part: within the bound that `verify` states, and the same tokens
+// wherever the reference's margin exceeds the error.
+class Int8 : public testing::TestWithParam<const char*> {};
+TEST_P(Int8, StaysWithinItsBound) {
+  const std::filesystem::path directory = kSource / "tests/data/golden" / GetParam();
+  LoadOptions load;
+  const QuantFormat int8 = QuantFormat::parse("int8");
+  load.weight_formats = {.language = int8, .vision = int8, .lm_head = int8};
+  const auto model = LoadedModel::open(directory, load);
+  std::int64_t n_int8 = 0;
+  for (const auto& [name, size] : model->model().part_sizes().parts) n_int8 += size.n_int8_parameters;
+  EXPECT_GT(n_int8, 100'000);
+  VerifyOptions options;
+  options.tolerance = 0.2;
+  options.pixel_tolerance = 1e-4;
+  for (const CaseReport& report : verify_model(*model, read_golden(find_golden(directory)), options)) {
+    EXPECT_TRUE(report.passed) << report.name << ": " << describe(report, options.tolerance);
+    ASSERT_TRUE(report.logits.has_value());
+    EXPECT_GT(report.logits->relative(), 1e-4) << "nothing was quantized";
+  }
+}
+INSTANTIATE_TEST_SUITE_P(Parity, Int8,
+                         testing::Values("llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "fuyu", "blip2",
+                                         "instructblip"),
+                         [](const auto& at) { return std::string(at.param); });
+
 TEST(Parity, TheModelThatShips) { expect_parity(kSource / "assets/models/scenes-llava", 4, 2); }
 
 TEST(Parity, SharedLlava) {

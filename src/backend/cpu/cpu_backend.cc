@@ -8,6 +8,7 @@
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/linear_s8.h"
 #include "backend/cpu/runtime.h"
 #include "base/error.h"
 
@@ -15,7 +16,6 @@ namespace triptych {
 namespace {
 
 using cpu::CpuKvCache;
-using cpu::CpuLinear;
 using cpu::Runtime;
 
 class CpuEmbedding final : public EmbeddingWeight {
@@ -77,7 +77,12 @@ class CpuBackend final : public Backend {
   int n_threads() const noexcept override { return runtime_.n_threads(); }
 
   std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) override {
-    return std::make_unique<CpuLinear>(spec);
+    if (!spec.format) return std::make_unique<cpu::CpuLinear>(spec);
+    const std::scoped_lock lock(mutex_);
+    if (spec.format->code == QuantCode::kInt8 && spec.format->group_size == QuantFormat::kWholeRow)
+      return std::make_unique<cpu::CpuLinearS8>(runtime_, spec);
+    fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8 per channel, not {}", spec.name,
+         spec.format->to_string());
   }
   std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) override {
     return std::make_unique<CpuEmbedding>(table);
@@ -92,9 +97,10 @@ class CpuBackend final : public Backend {
     if (x.dim(0) == 0) return;
     const TensorView& residual = epilogue.residual;
     const bool has_residual = residual.data() != nullptr;
-    cpu::linear(runtime_, {static_cast<const CpuLinear&>(w), x.dim(0), x.cf32(), x.row_stride(),
-                           cpu::function_of(epilogue.activation), has_residual ? residual.cf32() : nullptr,
-                           has_residual ? residual.row_stride() : 0, y.f32(), y.row_stride()});
+    static_cast<const cpu::CpuWeight&>(w).multiply(
+        runtime_, {x.dim(0), x.cf32(), x.row_stride(), cpu::function_of(epilogue.activation),
+                   has_residual ? residual.cf32() : nullptr, has_residual ? residual.row_stride() : 0,
+                   y.f32(), y.row_stride()});
   }
 
   void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) override {

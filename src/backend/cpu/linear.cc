@@ -44,16 +44,6 @@ const std::byte* row_address(const CpuLinear::Part& part, std::int64_t row) {
   return part.data + row * part.row_stride * static_cast<std::ptrdiff_t>(element_bytes(part.type));
 }
 
-// Products of columns [first, first + n) of one row become outputs.
-void finish_row(const Runtime& runtime, const LinearCall& call, std::int64_t row, std::int64_t first,
-                std::int64_t n, const float* products) {
-  const float* bias = call.weight.bias();
-  runtime.pointwise.epilogue(
-      {call.function, n, products, bias != nullptr ? bias + first : nullptr,
-       call.residual != nullptr ? call.residual + row * call.residual_stride + first : nullptr,
-       call.y + row * call.y_stride + first});
-}
-
 // One block of rows of x, cut into tiles of nearly equal height, k into blocks of nearly equal length.
 struct Blocking {
   std::int64_t row_begin;
@@ -142,7 +132,7 @@ void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocki
     }
   }
   for (std::int64_t m = first_row; m < blocking.tile_begin(tile_end); ++m)
-    finish_row(runtime, call, blocking.row_begin + m, range.part->first_row + range.begin,
+    finish_row(runtime, call, call.weight.bias(), blocking.row_begin + m, range.part->first_row + range.begin,
                range.end - range.begin, products + (m - first_row) * stride);
 }
 
@@ -226,28 +216,45 @@ class PackedVectors {
 
 }  // namespace
 
-CpuLinear::CpuLinear(const LinearSpec& spec) {
-  if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
-  for (const WeightEntry& part : spec.parts) add_part(part);
-  if (spec.biases.empty()) return;
+void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,
+                std::int64_t first, std::int64_t n, const float* products) {
+  runtime.pointwise.epilogue(
+      {args.function, n, products, bias != nullptr ? bias + first : nullptr,
+       args.residual != nullptr ? args.residual + row * args.residual_stride + first : nullptr,
+       args.y + row * args.y_stride + first});
+}
+
+std::vector<float> stacked_bias(const LinearSpec& spec) {
+  if (spec.biases.empty()) return {};
   TRIPTYCH_CHECK(spec.biases.size() == spec.parts.size(), "{}: {} biases for {} matrices", spec.name,
                  spec.biases.size(), spec.parts.size());
-  bias_.assign(static_cast<std::size_t>(n_out_), 0.0F);
+  std::vector<float> out;
   bool any = false;
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
+  for (std::size_t i = 0; i < spec.parts.size(); ++i) {
+    const std::int64_t n_rows = spec.parts[i].view.dim(0);
+    const std::size_t first = out.size();
+    out.resize(first + static_cast<std::size_t>(n_rows), 0.0F);
     const TensorView& bias = spec.biases[i].view;
     if (bias.data() == nullptr) continue;
     any = true;
-    if (bias.rank() != 1 || bias.dim(0) != parts_[i].n_rows)
-      fail(ErrorCode::kInvalidFile, "{}: expected a bias [{}], got {}", spec.biases[i].name, parts_[i].n_rows,
+    if (bias.rank() != 1 || bias.dim(0) != n_rows)
+      fail(ErrorCode::kInvalidFile, "{}: expected a bias [{}], got {}", spec.biases[i].name, n_rows,
            to_string(bias.shape()));
-    const ElementType type = element_type_of(bias.dtype(), spec.biases[i].name);
     kernels::row_kernels(Isa::kScalar)
-        .widen(type, parts_[i].n_rows, bias.cdata(), bias_.data() + parts_[i].first_row);
-    read_bytes_ += bias.size_bytes();
+        .widen(element_type_of(bias.dtype(), spec.biases[i].name), n_rows, bias.cdata(), out.data() + first);
   }
-  if (!any) bias_ = {};
+  return any ? out : std::vector<float>{};
 }
+
+CpuLinear::CpuLinear(const LinearSpec& spec) {
+  if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
+  for (const WeightEntry& part : spec.parts) add_part(part);
+  bias_ = stacked_bias(spec);
+  for (const WeightEntry& bias : spec.biases)
+    if (bias.view.data() != nullptr) read_bytes_ += bias.view.size_bytes();
+}
+
+void CpuLinear::multiply(Runtime& runtime, const LinearArgs& args) const { linear(runtime, {*this, args}); }
 
 void CpuLinear::add_part(const WeightEntry& weight) {
   const TensorView& view = weight.view;
@@ -280,7 +287,8 @@ void linear_few_rows(Runtime& runtime, const LinearCall& call) {
                          static_cast<int>(vectors.begin(g + 1) - vectors.begin(g)),
                          products + vectors.begin(g) * step, step});
     for (std::int64_t m = 0; m < call.n_rows; ++m)
-      finish_row(runtime, call, m, range.part->first_row + range.begin, n_columns, products + m * step);
+      finish_row(runtime, call, call.weight.bias(), m, range.part->first_row + range.begin, n_columns,
+                 products + m * step);
   };
   runtime.parallel(count_ranges(w, step), step * row_bytes,
                    [&](std::int64_t begin, std::int64_t end, int thread) {

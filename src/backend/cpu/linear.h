@@ -10,8 +10,34 @@
 
 namespace triptych::cpu {
 
+/// Operands as plain memory; strides in floats.
+struct LinearArgs {
+  std::int64_t n_rows;
+  const float* x;
+  std::ptrdiff_t x_stride;
+  kernels::Function function;
+  const float* residual;  // may be null, may be y
+  std::ptrdiff_t residual_stride;
+  float* y;
+  std::ptrdiff_t y_stride;
+};
+
+/// What every kind of weight of this backend can do.
+class CpuWeight : public LinearWeight {
+ public:
+  virtual void multiply(Runtime& runtime, const LinearArgs& args) const = 0;
+};
+
+/// Products of columns [first, first + n) of one row become outputs: bias (or null), function, residual.
+void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,
+                std::int64_t first, std::int64_t n, const float* products);
+
+/// The biases of all parts as one vector; empty when there is none. Throws Error(kInvalidFile) naming the
+/// tensor.
+std::vector<float> stacked_bias(const LinearSpec& spec);
+
 /// Matrices stacked along N, each read in place.
-class CpuLinear final : public LinearWeight {
+class CpuLinear final : public CpuWeight {
  public:
   struct Part {
     const std::byte* data;
@@ -30,6 +56,7 @@ class CpuLinear final : public LinearWeight {
   std::int64_t n_in() const noexcept override { return n_in_; }
   std::size_t owned_bytes() const noexcept override { return bias_.size() * sizeof(float); }
   std::size_t read_bytes() const noexcept override { return read_bytes_; }
+  void multiply(Runtime& runtime, const LinearArgs& args) const override;
 
   const std::vector<Part>& parts() const noexcept { return parts_; }
   /// [N], or null.
@@ -45,17 +72,9 @@ class CpuLinear final : public LinearWeight {
   std::size_t read_bytes_ = 0;
 };
 
-/// Operands as plain memory; strides in floats.
-struct LinearCall {
+struct LinearCall : LinearArgs {
+  LinearCall(const CpuLinear& w, const LinearArgs& args) : LinearArgs(args), weight(w) {}
   const CpuLinear& weight;
-  std::int64_t n_rows;
-  const float* x;
-  std::ptrdiff_t x_stride;
-  kernels::Function function;
-  const float* residual;  // may be null, may be y
-  std::ptrdiff_t residual_stride;
-  float* y;
-  std::ptrdiff_t y_stride;
 };
 
 /// Few rows: the weight is streamed once (from memory; up to max_vectors rows of kernels/gemv also from the

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/kernels/attention/attention.h"
 #include "backend/cpu/kernels/gemm/gemm.h"
+#include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
 #include "backend/cpu/kernels/gemv/gemv.h"
 #include "backend/cpu/kernels/norm/norm.h"
 #include "backend/cpu/kernels/pointwise/pointwise.h"
@@ -37,6 +38,7 @@ class Runtime {
 
   const Isa isa;
   const kernels::GemmKernels& gemm;
+  const kernels::GemmS8Kernels& gemm_s8;
   const kernels::GemvKernels& gemv;
   const kernels::AttentionKernels& attention;
   const kernels::NormKernels& norm;

@@ -1,0 +1,48 @@
+// y = activation(x W^T + b) + residual with 8-bit weights and activations: W quantized once, a scale per
+// output channel; x on the way in, a scale per row (token). Sums are exact 32-bit integers (kernels/gemm_s8).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cpu/linear.h"
+#include "backend/cpu/runtime.h"
+
+namespace triptych::cpu {
+
+/// Matrices stacked along N, in panels of 64 output channels.
+class CpuLinearS8 final : public CpuWeight {
+ public:
+  /// Quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row, as quant_codec's
+  /// "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are not finite or K
+  /// above kS8MaxK.
+  CpuLinearS8(Runtime& runtime, const LinearSpec& spec);
+
+  std::int64_t n_out() const noexcept override { return n_out_; }
+  std::int64_t n_in() const noexcept override { return n_in_; }
+  std::size_t owned_bytes() const noexcept override;
+  std::size_t read_bytes() const noexcept override { return owned_bytes(); }
+  bool multiplies_int8() const noexcept override { return true; }
+  void multiply(Runtime& runtime, const LinearArgs& args) const override;
+
+  const std::uint8_t* panel(std::int64_t index) const noexcept {
+    return reinterpret_cast<const std::uint8_t*>(panels_.data()) + index * kernels::s8_panel_bytes(n_in_);
+  }
+  float scale(std::int64_t row) const noexcept { return scales_[static_cast<std::size_t>(row)]; }
+
+ private:
+  struct Rows;  // of x, quantized
+  void quantize_panel(const LinearSpec& spec, std::int64_t index);
+  void multiply_panels(const Runtime& runtime, const LinearArgs& args, const Rows& rows,
+                       std::int64_t panel_begin, std::int64_t panel_end, std::int64_t row_begin,
+                       std::int64_t row_end, float* products) const;
+
+  std::int64_t n_out_ = 0;
+  std::int64_t n_in_ = 0;
+  Buffer panels_;
+  std::vector<float> scales_;  // [N rounded up to 64], zero beyond N
+  std::vector<float> bias_;    // [N] or empty
+};
+
+}  // namespace triptych::cpu

@@ -1,0 +1,183 @@
+// 8-bit linears against the codec's own arithmetic, through the backend.
+#include "backend/cpu/linear_s8.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <vector>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
+#include "base/rng.h"
+#include "tensor/convert.h"
+#include "tensor/quant_codec.h"
+
+namespace triptych {
+namespace {
+
+std::shared_ptr<Tensor> random_matrix(DType dtype, std::int64_t n, std::int64_t k, std::uint64_t seed) {
+  Tensor values(DType::kF32, {n, k});
+  Rng rng(seed);
+  for (std::int64_t i = 0; i < n * k; ++i) values.view().f32()[i] = rng.uniform_f32() * 2 - 1;
+  auto out = std::make_shared<Tensor>(dtype, Shape{n, k});
+  convert(values, *out);
+  return out;
+}
+
+WeightEntry entry(const std::shared_ptr<Tensor>& tensor, const char* name = "w") {
+  return {name, tensor->view(), tensor, "test"};
+}
+
+LinearSpec spec_of(std::vector<WeightEntry> parts) {
+  LinearSpec spec;
+  spec.name = "layer";
+  spec.parts = std::move(parts);
+  spec.format = QuantFormat::parse("int8");
+  return spec;
+}
+
+// One row of x to bytes, as kernels/gemm_s8 defines it.
+std::vector<double> quantized_row(const float* x, std::int64_t k) {
+  float largest = 0;
+  for (std::int64_t i = 0; i < k; ++i) largest = std::max(largest, std::abs(x[i]));
+  std::vector<double> out(static_cast<std::size_t>(k));
+  for (std::int64_t i = 0; i < k; ++i)
+    out[static_cast<std::size_t>(i)] =
+        std::nearbyint(x[i] * (127.0F / largest)) * static_cast<double>(largest / 127.0F);
+  return out;
+}
+
+TEST(LinearS8, EqualsTheCodecsArithmetic) {
+  const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
+    for (const auto& [m, k, n] :
+         {std::array<std::int64_t, 3>{1, 64, 64}, {3, 70, 5}, {7, 33, 130}, {50, 260, 300}}) {
+      const auto first = random_matrix(dtype, n, k, 1);
+      const auto second = random_matrix(dtype, 9, k, 2);
+      const auto weight = backend->prepare_linear(spec_of({entry(first), entry(second)}));
+      ASSERT_EQ(weight->n_out(), n + 9);
+      EXPECT_TRUE(weight->multiplies_int8());
+      EXPECT_GE(weight->owned_bytes(), static_cast<std::size_t>((n + 9) * k));
+      const auto x = random_matrix(DType::kF32, m, k, 3);
+      Tensor y(DType::kF32, {m, n + 9});
+      TensorView out = y.view();
+      backend->linear(*weight, x->view(), {}, out);
+      QuantFormat exact = QuantFormat::parse("int8:fp32");
+      const Tensor a = dequantize(quantize(to_f32(first->view()), exact));
+      const Tensor b = dequantize(quantize(to_f32(second->view()), exact));
+      for (std::int64_t r = 0; r < m; ++r) {
+        const std::vector<double> row = quantized_row(x->view().row(r).cf32(), k);
+        for (std::int64_t c = 0; c < n + 9; ++c) {
+          const float* w = c < n ? a.view().row(c).cf32() : b.view().row(c - n).cf32();
+          double expected = 0, size = 0;
+          for (std::int64_t i = 0; i < k; ++i) {
+            expected += row[static_cast<std::size_t>(i)] * static_cast<double>(w[i]);
+            size += std::abs(row[static_cast<std::size_t>(i)] * static_cast<double>(w[i]));
+          }
+          ASSERT_NEAR(y.view().row(r).cf32()[c], expected, size * 1e-6)
+              << m << "x" << k << "x" << n << " at " << r << "," << c;
+        }
+      }
+    }
+}
+
+TEST(LinearS8, SameBitsForAnyThreadsRowsAndInstructions) {
+  const auto w = random_matrix(DType::kBF16, 700, 515, 1);
+  const auto x = random_matrix(DType::kF32, 90, 515, 2);
+  std::vector<float> first;
+  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
+    if (isa > active_isa()) continue;
+    for (const int n_threads : {1, 2, 3}) {
+      const auto backend = make_cpu_backend({.n_threads = n_threads, .pin = false, .isa = isa});
+      const auto weight = backend->prepare_linear(spec_of({entry(w)}));
+      Tensor y(DType::kF32, {90, 700});
+      for (const std::int64_t step : {90, 7, 1}) {
+        for (std::int64_t r = 0; r < 90; r += step) {
+          const std::int64_t end = std::min<std::int64_t>(90, r + step);
+          TensorView out = y.view().rows(r, end);
+          backend->linear(*weight, x->view().rows(r, end), {}, out);
+        }
+        const std::vector<float> now(y.view().cf32(), y.view().cf32() + 90 * 700);
+        if (first.empty()) first = now;
+        ASSERT_EQ(now, first) << to_string(isa) << ", " << n_threads << " threads, " << step
+                              << " rows at once";
+      }
+    }
+  }
+}
+
+// Scales are a row's own: what one token holds does not touch the others.
+TEST(LinearS8, AnOutlierCostsItsOwnRowOnly) {
+  const auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+  const auto w = random_matrix(DType::kF32, 64, 512, 1);
+  auto x = random_matrix(DType::kF32, 16, 512, 2);
+  LinearSpec as_stored = spec_of({entry(w)});
+  as_stored.format.reset();
+  const auto exact_w = backend->prepare_linear(as_stored);
+  const auto weight = backend->prepare_linear(spec_of({entry(w)}));
+  const auto product = [&](const LinearWeight& with) {
+    Tensor y(DType::kF32, {16, 64});
+    TensorView to = y.view();
+    backend->linear(with, x->view(), {}, to);
+    return y;
+  };
+  EXPECT_GT(sqnr_db(product(*exact_w), product(*weight)), 38.0);
+  const Tensor before = product(*weight);
+  x->view().row(3).f32()[100] = 100;
+  const Tensor after = product(*weight);
+  for (std::int64_t r = 0; r < 16; ++r)
+    EXPECT_EQ(
+        std::equal(before.view().row(r).cf32(), before.view().row(r).cf32() + 64, after.view().row(r).cf32()),
+        r != 3);
+}
+
+TEST(LinearS8, BiasActivationAndResidualFollow) {
+  const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+  const auto w = random_matrix(DType::kF32, 100, 64, 1);
+  const auto bias = random_matrix(DType::kF32, 1, 100, 2);
+  const auto x = random_matrix(DType::kF32, 5, 64, 3);
+  const auto residual = random_matrix(DType::kF32, 5, 100, 4);
+  LinearSpec spec = spec_of({entry(w)});
+  spec.biases.push_back(entry(bias, "b"));
+  spec.biases[0].view = bias->view().row(0);
+  const auto with = backend->prepare_linear(spec);
+  const auto without = backend->prepare_linear(spec_of({entry(w)}));
+  Tensor plain(DType::kF32, {5, 100}), y(DType::kF32, {5, 100});
+  TensorView to_plain = plain.view(), to = y.view();
+  backend->linear(*without, x->view(), {}, to_plain);
+  backend->linear(*with, x->view(), {.activation = Activation::kRelu, .residual = residual->view()}, to);
+  for (std::int64_t i = 0; i < 500; ++i)
+    EXPECT_NEAR(
+        to.cf32()[i],
+        std::max(0.0F, to_plain.cf32()[i] + bias->view().cf32()[i % 100]) + residual->view().cf32()[i],
+        1e-6F);
+}
+
+TEST(LinearS8, RefusalsNameTheTensor) {
+  const auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+  const auto message = [&](LinearSpec spec) -> std::string {
+    try {
+      backend->prepare_linear(spec);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  auto bad = random_matrix(DType::kF32, 70, 8, 1);
+  bad->view().row(69).f32()[3] = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(message(spec_of({entry(bad)})), testing::HasSubstr("layer: infinite or NaN weights"));
+  LinearSpec other = spec_of({entry(random_matrix(DType::kF32, 4, 64, 1))});
+  other.format = QuantFormat::parse("int4:g32");
+  EXPECT_THAT(message(other), testing::HasSubstr("not int4:g32:sym"));
+  EXPECT_THAT(message(spec_of({entry(random_matrix(DType::kF32, 4, 8, 1)),
+                               entry(random_matrix(DType::kF32, 4, 9, 1), "up")})),
+              testing::HasSubstr("up: expected [N, 8]"));
+}
+
+}  // namespace
+}  // namespace triptych
