@@ -16,15 +16,13 @@ void quantize(const S8QuantizeArgs& t) {
     finite = finite && std::isfinite(t.x[i]);
     largest = std::max(largest, std::abs(t.x[i]));
   }
-  std::fill(t.q, t.q + 4 * s8_quads(t.k), int8_t{0});
   *t.sum = 0;
   *t.scale = finite ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
-  if (!finite || largest == 0) return;
   // Below the smallest normal number 127 / largest would be infinite.
-  const float inverse = largest < 1e-36F ? 0.0F : 127.0F / largest;
-  for (ptrdiff_t i = 0; i < t.k; ++i) {
-    const int q = static_cast<int>(std::nearbyint(t.x[i] * inverse));
-    t.q[i] = static_cast<int8_t>(std::clamp(q, -127, 127));
+  const float inverse = largest < 1e-36F || !finite ? 0.0F : 127.0F / largest;
+  for (ptrdiff_t i = 0; i < 4 * s8_quads(t.k); ++i) {
+    const float x = i < t.k && inverse > 0 ? t.x[i] * inverse : 0.0F;
+    t.q[i] = static_cast<int8_t>(std::clamp(static_cast<int>(std::nearbyint(x)), -127, 127));
     *t.sum += t.q[i];
   }
 }
