@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "base/profile.h"
+#include "engine/answer_text.h"
 #include "engine/stop_strings.h"
-#include "text/stream_decoder.h"
 
 namespace triptych {
 namespace {
@@ -53,7 +53,8 @@ struct Engine::Sequence {
   PreparedRequest request;
   TokenCallback on_token;
   std::unique_ptr<Sampler> sampler;
-  std::unique_ptr<StreamDecoder> decoder;
+  std::unique_ptr<AnswerText> text;
+  std::vector<MediaPlan> plans;
   StopStrings stops;
   bool cancelled = false;
 
@@ -126,9 +127,8 @@ Engine::RequestId Engine::submit(PreparedRequest request, const SamplingParams& 
   s->sampler = std::make_unique<Sampler>(params, params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
                                          model_.info().never_sample);
   s->sampler->observe_prompt(request.layout.input_ids);
-  if (model_.has_tokenizer())
-    s->decoder =
-        std::make_unique<StreamDecoder>(model_.tokenizer(), DecodeOptions{.skip_special_tokens = true});
+  for (const MediaItem& item : request.media) s->plans.push_back(item.plan);
+  if (model_.has_tokenizer()) s->text = std::make_unique<AnswerText>(model_, s->plans);
   s->stops = StopStrings(params.stop);
   s->on_token = std::move(on_token);
   s->next_position = request.layout.next_position;
@@ -242,6 +242,9 @@ void Engine::keep(Sequence& s) {
 
 void Engine::finish(Sequence& s, FinishReason reason) {
   s.result.finish_reason = reason;
+  if (model_.info().names_regions && s.text)
+    s.result.regions = model_.model().find_regions(model_.tokenizer().decode(s.result.token_ids),
+                                                   s.result.token_ids, s.plans);
   if (&s != probe_.get()) keep(s);
   pages_->free.insert(pages_->free.end(), s.pages.begin(), s.pages.end());
   s.pages.clear();
@@ -376,12 +379,12 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   if (!ends) {
     s.result.token_ids.push_back(id);
     if (params.n_logprobs >= 0) s.result.tokens.push_back(event.token);
-    if (s.decoder) event.text = s.stops.push(s.decoder->push(id));
+    if (s.text) event.text = s.stops.push(s.text->push(id));
   }
   const bool full = static_cast<std::int64_t>(s.result.token_ids.size()) >= s.max_tokens;
   const bool by_string = s.stops.found();
-  if ((ends || full) && !by_string && s.decoder) {
-    event.text += s.stops.push(s.decoder->finish());
+  if ((ends || full) && !by_string && s.text) {
+    event.text += s.stops.push(s.text->finish());
     if (!s.stops.found()) event.text += s.stops.finish();
   }
   s.result.text += event.text;

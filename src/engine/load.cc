@@ -75,6 +75,45 @@ Fingerprint fingerprint_of(const MediaInput& input, const MediaPlan& plan) {
   return fingerprint(std::as_bytes(std::span(words)));
 }
 
+// The vocabulary has no placeholder: those of the template become cuts.
+void add_placeholders(std::string_view text, std::string_view placeholder, std::int32_t id,
+                      std::span<const ByteRange> typed, std::vector<TypedTag>& cuts) {
+  for (std::size_t at = text.find(placeholder); at != std::string_view::npos;) {
+    const std::size_t end = at + placeholder.size();
+    const bool is_typed = std::any_of(typed.begin(), typed.end(),
+                                      [&](const ByteRange& r) { return at < r.end && end > r.begin; });
+    if (!is_typed) cuts.push_back({at, end, {id}});
+    at = text.find(placeholder, is_typed ? at + 1 : end);
+  }
+  std::sort(cuts.begin(), cuts.end(), [](const TypedTag& a, const TypedTag& b) { return a.begin < b.begin; });
+}
+
+// The tokens of the cuts, and between them each piece of text tokenized by itself.
+std::vector<std::int32_t> encode_around(const Tokenizer& tokenizer, std::string_view text,
+                                        std::span<const TypedTag> cuts, const EncodeOptions& options) {
+  if (cuts.empty()) return tokenizer.encode(text, options);
+  std::vector<std::int32_t> out;
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i <= cuts.size(); ++i) {
+    const std::size_t end = i < cuts.size() ? cuts[i].begin : text.size();
+    std::vector<ByteRange> inside;
+    for (const ByteRange& r : options.plain_text)
+      if (r.end > begin && r.begin < end)
+        inside.push_back({std::max(r.begin, begin) - begin, std::min(r.end, end) - begin});
+    EncodeOptions piece = options;
+    piece.plain_text = inside;
+    piece.add_special_tokens = options.add_special_tokens && i == 0;
+    if (begin < end || i == 0) {
+      const auto ids = tokenizer.encode(text.substr(begin, end - begin), piece);
+      out.insert(out.end(), ids.begin(), ids.end());
+    }
+    if (i == cuts.size()) break;
+    out.insert(out.end(), cuts[i].ids.begin(), cuts[i].ids.end());
+    begin = cuts[i].end;
+  }
+  return out;
+}
+
 }  // namespace
 
 void check_takes_videos(const ModelInfo& info) {
@@ -142,11 +181,14 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
     return tokenizer->token_to_id(content);
   };
   out->model_ = family.load(source);
+  TRIPTYCH_CHECK(!out->info().architecture.empty(), "{} does not say its architecture", family.name);
   check_all_used(*out->weights_);
 
   const ModelInfo& info = out->info();
   if (!info.media_text_tokenizer.empty())
     out->media_text_tokenizer_ = Tokenizer::from_directory(directory / info.media_text_tokenizer);
+  for (const std::string& content : info.typeable_specials)
+    if (const auto id = out->tokenizer_->token_to_id(content)) out->shown_specials_.push_back(*id);
   out->chat_template_ = ChatTemplate::from_directory(directory);
   if (!out->chat_template_)
     out->chat_template_ = ChatTemplate::parse(info.default_chat_template, info.family + " default template");
@@ -213,20 +255,23 @@ void LoadedModel::load_generation_config() {
 }
 
 std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>& spans,
-                                                bool with_media) const {
+                                                std::span<const MediaPlan> plans) const {
   const ProfileZone zone("tokenizer");
   const ModelInfo& info = this->info();
   std::string text;
   std::vector<ByteRange> typed;
+  std::vector<TypedTag> cuts;  // what becomes tokens of its own
   for (const RenderedSpan& span : spans) {
     if (span.is_user_text) typed.push_back({text.size(), text.size() + span.text.size()});
+    for (TypedTag& tag : model_->find_typed_tags(span.text, plans))
+      cuts.push_back({tag.begin + text.size(), tag.end + text.size(), std::move(tag.ids)});
     text += span.text;
   }
-  std::vector<std::string> never;
+  std::vector<std::string> never = info.never_typed;
   for (const std::string* placeholder : {&info.image_placeholder, &info.video_placeholder})
     if (!placeholder->empty()) never.push_back(*placeholder);
   EncodeOptions options{
-      .add_special_tokens = with_media ? info.add_special_tokens_with_media : info.add_special_tokens,
+      .add_special_tokens = plans.empty() ? info.add_special_tokens : info.add_special_tokens_with_media,
       .plain_text = typed,
       .never_in_plain_text = never,
       .allowed_in_plain_text = info.typeable_specials};
@@ -238,38 +283,10 @@ std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>&
         (typed.empty() || typed.front().begin >= content.size()))
       options.add_special_tokens = false;
   }
-  if (info.image_placeholder.empty() ||
-      is_added_token(*tokenizer_, info.image_placeholder, info.image_token_id))
-    return tokenizer_->encode(text, options);
-
-  // The vocabulary has no placeholder: pieces between placeholders are tokenized by themselves.
-  std::vector<std::int32_t> out;
-  std::size_t begin = 0;
-  std::size_t from = 0;
-  for (;;) {
-    std::size_t at = text.find(info.image_placeholder, from);
-    const bool in_typed =
-        at != std::string::npos && std::any_of(typed.begin(), typed.end(), [&](const ByteRange& r) {
-          return at < r.end && at + info.image_placeholder.size() > r.begin;
-        });
-    if (in_typed) {
-      from = at + 1;
-      continue;
-    }
-    const std::size_t end = std::min(at, text.size());
-    std::vector<ByteRange> inside;
-    for (const ByteRange& r : typed)
-      if (r.end > begin && r.begin < end)
-        inside.push_back({std::max(r.begin, begin) - begin, std::min(r.end, end) - begin});
-    EncodeOptions piece = options;
-    piece.plain_text = inside;
-    if (begin > 0) piece.add_special_tokens = false;
-    const auto ids = tokenizer_->encode(std::string_view(text).substr(begin, end - begin), piece);
-    out.insert(out.end(), ids.begin(), ids.end());
-    if (at == std::string::npos) return out;
-    out.push_back(info.image_token_id);
-    begin = from = at + info.image_placeholder.size();
-  }
+  if (!info.image_placeholder.empty() &&
+      !is_added_token(*tokenizer_, info.image_placeholder, info.image_token_id))
+    add_placeholders(text, info.image_placeholder, info.image_token_id, typed, cuts);
+  return encode_around(*tokenizer_, text, cuts, options);
 }
 
 PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
@@ -281,7 +298,6 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
          info.max_images, info.max_images == 1 ? "" : "s", media.size());
   PreparedRequest out;
   out.prompt = to_text(spans);
-  out.token_ids = tokenize(spans, !media.empty());
   std::vector<MediaPlan> plans;
   for (const MediaInput& input : media) {
     if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");
@@ -294,6 +310,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
                                         .name = input.name},
                                        options));
   }
+  out.token_ids = tokenize(spans, plans);
   out.layout = model_->expand_prompt(out.token_ids, plans);
   if (static_cast<std::int64_t>(out.layout.input_ids.size()) > info.max_context_tokens)  // before any pixels
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}",

@@ -54,6 +54,10 @@ class LoadedModel {
   /// Defaults of generation_config.json: sampling only when it says do_sample; greedy otherwise.
   const SamplingParams& generation_defaults() const { return generation_defaults_; }
   const std::vector<std::int32_t>& stop_token_ids() const { return stop_token_ids_; }
+  /// How answers become text: without special tokens, save those that a user may type, too.
+  DecodeOptions answer_decoding() const {
+    return {.skip_special_tokens = true, .kept_special_tokens = shown_specials_};
+  }
   /// Rows of the vocabulary that mean something: ids from here on are padding.
   std::int64_t n_usable_ids() const;
 
@@ -69,7 +73,8 @@ class LoadedModel {
   void load_generation_config();
   PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,
                                 const MediaOptions& options, std::string_view user_text) const;
-  std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans, bool with_media) const;
+  std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans,
+                                     std::span<const MediaPlan> plans) const;
 
   std::unique_ptr<Checkpoint> checkpoint_;
   std::optional<Json> preprocessor_, video_preprocessor_, processor_;
@@ -83,6 +88,7 @@ class LoadedModel {
   std::optional<ChatTemplate> chat_template_;
   SamplingParams generation_defaults_;
   std::vector<std::int32_t> stop_token_ids_;
+  std::vector<std::int32_t> shown_specials_;
 };
 
 /// Throws Error(kUnsupported) that names the families with videos when this one has none.

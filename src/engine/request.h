@@ -9,6 +9,7 @@
 
 #include "engine/sampling.h"
 #include "media/image.h"
+#include "media/region.h"
 #include "models/model.h"
 #include "text/chat_template.h"
 
@@ -60,6 +61,7 @@ struct GenerationResult {
   std::string text;
   std::vector<std::int32_t> token_ids;  // the stop token not included
   std::vector<SampledToken> tokens;     // with n_logprobs >= 0
+  std::vector<Region> regions;          // boxes and points that the answer names
   FinishReason finish_reason = FinishReason::kStop;
   std::string stop_string;  // the one that ended it, if any
   std::int64_t n_prompt_tokens = 0;

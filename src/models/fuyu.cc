@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "models/clip_image_processor.h"
+#include "models/fuyu_tags.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/activation.h"
@@ -149,6 +150,18 @@ class Fuyu : public Model {
                              std::span<const MediaPlan> plans) const override;
   TensorView encode_media(ExecContext& cx, std::span<const MediaItem> items) const override;
   TensorView forward(ExecContext& cx, const Batch& batch) const override;
+  std::vector<TypedTag> find_typed_tags(std::string_view text,
+                                        std::span<const MediaPlan> plans) const override {
+    return tags_.find_typed(text, plans.empty() ? nullptr : &plans.front());
+  }
+  AnswerTag read_answer_tag(std::span<const std::int32_t> ids,
+                            std::span<const MediaPlan> plans) const override {
+    return tags_.read_answer(ids, plans.empty() ? nullptr : &plans.front());
+  }
+  std::vector<Region> find_regions(std::string_view, std::span<const std::int32_t> ids,
+                                   std::span<const MediaPlan> plans) const override {
+    return plans.empty() ? std::vector<Region>{} : tags_.find_regions(ids, plans.front());
+  }
   const PartSizes& part_sizes() const override { return sizes_; }
 
  private:
@@ -166,6 +179,7 @@ class Fuyu : public Model {
                             const RopeAngles& angles, const Batch& batch) const;
 
   FuyuConfig config_;
+  FuyuTags tags_;
   ModelInfo info_;
   PartSizes sizes_;
   std::unique_ptr<LinearWeight> vision_embed_tokens_;  // [D, 3 p p]
@@ -223,6 +237,9 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
   info_.image_token_id = c.speaker_id;
   info_.never_sample = {c.speaker_id, c.newline_id};
   info_.default_chat_template = kDefaultTemplate;
+  info_.never_typed = {"|NEWLINE|", "|ENDOFTEXT|", "<s>"};
+  info_.names_regions = true;
+  if (source.token_id) tags_ = FuyuTags(source.token_id, c.limit_px);
   info_.max_images = 1;
   info_.supports_system_prompt = false;
   info_.add_special_tokens_with_media = false;  // <s> follows the picture

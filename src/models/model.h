@@ -20,52 +20,15 @@
 #include "base/fingerprint.h"
 #include "base/json.h"
 #include "media/image.h"
+#include "media/region.h"
 #include "media/video_sampling.h"
+#include "models/model_info.h"
 #include "nn/weights.h"
 #include "tensor/tensor.h"
 
 namespace triptych {
 
 class ThreadPool;
-
-/// What the engine, the server and the reports must know of a model.
-struct ModelInfo {
-  std::string family;        // registry name, e.g. "llava"
-  std::string architecture;  // as config.json names it, e.g. "LlavaForConditionalGeneration"
-
-  std::int64_t vocab_size = 0;   // rows of the output layer
-  std::int64_t hidden_size = 0;  // width of the language model
-  int n_layers = 0;
-  int n_heads = 0;
-  int n_kv_heads = 0;
-  int head_dim = 0;
-  std::int64_t max_context_tokens = 0;
-  int n_position_axes = 1;  // 3 for M-RoPE (temporal, height, width)
-
-  std::vector<std::int32_t> eos_token_ids;  // of config.json; generation_config.json adds its own
-  std::optional<std::int32_t> bos_token_id;
-  std::vector<std::int32_t> never_sample;  // placeholders and other ids that only a prompt may hold
-
-  // Prompt protocol, as data. The chat template prints `image_placeholder` where a picture goes; it becomes
-  // image_token_id.
-  std::string image_placeholder;
-  std::int32_t image_token_id = -1;
-  std::string video_placeholder;  // empty: no video
-  std::int32_t video_token_id = -1;
-  VideoSampling video_sampling;               // frames it wants of a video
-  std::string default_chat_template;          // Jinja source for directories without a template
-  int max_images = -1;                        // of one prompt; -1: no limit of the model's own
-  bool supports_system_prompt = true;         // else a system message is refused, never dropped
-  bool add_special_tokens = true;             // whether the tokenizer's own BOS is wanted
-  bool add_special_tokens_with_media = true;  // the same for prompts with pictures
-  std::string media_text_tokenizer;  // folder of a second tokenizer whose ids of the user's text go to
-                                     // encode_media (InstructBLIP's Q-Former); empty: none
-  std::vector<std::string> typeable_specials;  // special tokens a user may type, e.g. "<ref>" of Qwen-VL
-  /// Keys and values of a sequence of at most so many tokens do not depend on how long it is, so that a
-  /// longer one with the same beginning may keep them. Fewer than the context where the rotary base follows
-  /// the length.
-  std::int64_t max_shareable_tokens = std::numeric_limits<std::int64_t>::max();
-};
 
 /// Sizes of one picture or video as decoded; enough for all arithmetic.
 struct MediaMeta {
@@ -136,6 +99,20 @@ struct Batch {
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted
 };
 
+/// Bytes [begin, end) of a text that stand for tokens of their own, e.g. a box.
+struct TypedTag {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+  std::vector<std::int32_t> ids;
+};
+
+/// What the first of some tokens of an answer are.
+struct AnswerTag {
+  bool undecided = false;  // the tokens to come decide
+  std::size_t n_ids = 0;   // so many make a tag with this text; 0: the first is ordinary
+  std::string text;
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -156,6 +133,24 @@ class Model {
   /// Language model -> logits [n logit rows, vocab_size]. Keys and values of the step are added to
   /// batch.kv_cache.
   virtual TensorView forward(ExecContext& cx, const Batch& batch) const = 0;
+
+  /// Tags of a message's text that are no ordinary text, in order. Throws Error(kInvalidArgument) for a tag
+  /// that the model has no tokens for.
+  virtual std::vector<TypedTag> find_typed_tags(std::string_view /*text*/,
+                                                std::span<const MediaPlan> /*plans*/) const {
+    return {};
+  }
+  /// The reverse, for answers: whether `ids` (one at least) begin with a tag.
+  virtual AnswerTag read_answer_tag(std::span<const std::int32_t> /*ids*/,
+                                    std::span<const MediaPlan> /*plans*/) const {
+    return {};
+  }
+  /// Boxes and points that an answer names, in its order. `text` holds the special tokens. Never throws for
+  /// what an answer says: what has not the family's form is text.
+  virtual std::vector<Region> find_regions(std::string_view /*text*/, std::span<const std::int32_t> /*ids*/,
+                                           std::span<const MediaPlan> /*plans*/) const {
+    return {};
+  }
 
   /// Sizes of the weights by part ("vision", "projector", "language"), for reports.
   virtual const PartSizes& part_sizes() const = 0;

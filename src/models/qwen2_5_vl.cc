@@ -14,6 +14,7 @@
 #include "models/prompt_layout.h"
 #include "models/qwen2_image_processor.h"
 #include "models/qwen2_prompt.h"
+#include "models/region_tags.h"
 #include "nn/activation.h"
 #include "nn/llama_decoder.h"
 #include "nn/norm.h"
@@ -98,6 +99,10 @@ class Qwen25Vl : public Model {
                              std::span<const MediaPlan> plans) const override;
   TensorView encode_media(ExecContext& cx, std::span<const MediaItem> items) const override;
   TensorView forward(ExecContext& cx, const Batch& batch) const override;
+  std::vector<Region> find_regions(std::string_view text, std::span<const std::int32_t>,
+                                   std::span<const MediaPlan> plans) const override {
+    return find_json_regions(text, plans);
+  }
   const PartSizes& part_sizes() const override { return sizes_; }
 
  private:
@@ -147,6 +152,7 @@ Qwen25Vl::Qwen25Vl(const ModelSource& source) : config_(Qwen25VlConfig::parse(so
 
   info_.family = "qwen2_5_vl";
   info_.architecture = "Qwen2_5_VLForConditionalGeneration";
+  info_.names_regions = true;
   describe_qwen2_vl(config_.text, config_.tokens, info_);
   info_.video_sampling = config_.videos.video_sampling();
 }

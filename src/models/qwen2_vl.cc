@@ -11,6 +11,7 @@
 #include "models/prompt_layout.h"
 #include "models/qwen2_image_processor.h"
 #include "models/qwen2_prompt.h"
+#include "models/region_tags.h"
 #include "nn/activation.h"
 #include "nn/llama_decoder.h"
 #include "nn/norm.h"
@@ -20,6 +21,12 @@
 namespace triptych {
 namespace {
 
+constexpr RegionTags kRegionTags{.ref_open = "<|object_ref_start|>",
+                                 .ref_close = "<|object_ref_end|>",
+                                 .box_open = "<|box_start|>",
+                                 .box_close = "<|box_end|>",
+                                 .quad_open = "<|quad_start|>",
+                                 .quad_close = "<|quad_end|>"};
 constexpr float kTowerEps = 1e-6F;              // not in the configuration
 constexpr std::int64_t kPatchesAtOnce = 16384;  // of several frames; bounds the memory of a step
 
@@ -76,6 +83,10 @@ class Qwen2Vl : public Model {
                              std::span<const MediaPlan> plans) const override;
   TensorView encode_media(ExecContext& cx, std::span<const MediaItem> items) const override;
   TensorView forward(ExecContext& cx, const Batch& batch) const override;
+  std::vector<Region> find_regions(std::string_view text, std::span<const std::int32_t>,
+                                   std::span<const MediaPlan> plans) const override {
+    return find_tagged_regions(text, kRegionTags, plans);
+  }
   const PartSizes& part_sizes() const override { return sizes_; }
 
  private:
@@ -124,6 +135,7 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
 
   info_.family = "qwen2_vl";
   info_.architecture = "Qwen2VLForConditionalGeneration";
+  info_.names_regions = true;
   describe_qwen2_vl(config_.text, config_.tokens, info_);
   info_.video_sampling = config_.videos.video_sampling();
 }

@@ -14,6 +14,7 @@
 #include "models/clip_image_processor.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
+#include "models/region_tags.h"
 #include "nn/interpolate.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
@@ -38,6 +39,12 @@ constexpr std::string_view kDefaultTemplate =
     "{% else %}{{ content['text'] }}{% endif %}{% endfor %}{{ '<|im_end|>' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '\n<|im_start|>assistant\n' }}{% endif %}";
 
+constexpr RegionTags kRegionTags{.ref_open = "<ref>",
+                                 .ref_close = "</ref>",
+                                 .box_open = "<box>",
+                                 .box_close = "</box>",
+                                 .quad_open = "<quad>",
+                                 .quad_close = "</quad>"};
 constexpr int kQueries = 256;  // not in the configuration
 constexpr int kResamplerHeadDim = 128;
 
@@ -133,6 +140,10 @@ class QwenVl : public Model {
                              std::span<const MediaPlan> plans) const override;
   TensorView encode_media(ExecContext& cx, std::span<const MediaItem> items) const override;
   TensorView forward(ExecContext& cx, const Batch& batch) const override;
+  std::vector<Region> find_regions(std::string_view text, std::span<const std::int32_t>,
+                                   std::span<const MediaPlan> plans) const override {
+    return find_tagged_regions(text, kRegionTags, plans);
+  }
   const PartSizes& part_sizes() const override { return sizes_; }
 
  private:
@@ -216,6 +227,7 @@ QwenVl::QwenVl(const ModelSource& source) : config_(QwenVlConfig::parse(source.c
   info_.never_sample = {info_.image_token_id};
   info_.default_chat_template = kDefaultTemplate;
   // A user may speak of boxes; a picture may only come from the request.
+  info_.names_regions = true;
   info_.typeable_specials = {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"};
 }
 

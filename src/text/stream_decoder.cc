@@ -20,7 +20,7 @@ struct StreamDecoder::State {
   void push(std::int32_t id) {
     if (id < 0 || id >= impl.id_limit())
       fail(ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}", id, impl.id_limit());
-    if (!impl.has_id(id) || (options.skip_special_tokens && impl.added.is_special(id))) return;
+    if (!impl.has_id(id) || (impl.added.is_special(id) && options.skips(id))) return;
     run->token(impl.decoded_content(id));
   }
 

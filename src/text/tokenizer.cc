@@ -208,7 +208,7 @@ std::string Tokenizer::decode(std::span<const std::int32_t> ids, const DecodeOpt
   for (const std::int32_t id : ids) {
     if (id < 0 || id >= impl_->id_limit())
       fail(ErrorCode::kInvalidArgument, "token id {} is outside the vocabulary of {}", id, impl_->id_limit());
-    if (!impl_->has_id(id) || (options.skip_special_tokens && impl_->added.is_special(id))) continue;
+    if (!impl_->has_id(id) || (impl_->added.is_special(id) && options.skips(id))) continue;
     run.token(impl_->decoded_content(id));
   }
   run.finish();

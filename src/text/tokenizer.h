@@ -7,6 +7,7 @@
 // that names it; nothing is skipped silently. All const methods may be called from several threads at once.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -42,6 +43,13 @@ struct EncodeOptions {
 struct DecodeOptions {
   /// Leave out added tokens that are marked special.
   bool skip_special_tokens = false;
+  /// Special tokens that are kept all the same, e.g. the marks of boxes.
+  std::span<const std::int32_t> kept_special_tokens = {};
+  /// Whether an added token marked special is left out.
+  bool skips(std::int32_t special_id) const {
+    return skip_special_tokens && std::find(kept_special_tokens.begin(), kept_special_tokens.end(),
+                                            special_id) == kept_special_tokens.end();
+  }
 };
 
 /// An added token as files describe it.
