@@ -53,6 +53,7 @@ JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, do
   out["text"] = result.text;
   out["finish_reason"] = to_string(result.finish_reason);
   if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
+  if (model.info().names_regions) out["boxes"] = regions_json(result.regions);
   out["token_ids"] = result.token_ids;
   out["usage"] = {{"prompt_tokens", result.n_prompt_tokens},
                   {"reused_tokens", result.n_reused_tokens},
@@ -75,6 +76,38 @@ JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, do
       }
       list.push_back(std::move(one));
     }
+  }
+  return out;
+}
+
+JsonOut regions_json(std::span<const Region> regions) {
+  JsonOut out = JsonOut::array();
+  for (const Region& region : regions) {
+    JsonOut thousandths = JsonOut::array(), pixels = JsonOut::array();
+    for (const PointPerMille& p : region.points_1000) {
+      thousandths.push_back(p.x);
+      thousandths.push_back(p.y);
+    }
+    for (const PointPx& p : region.points_px) {
+      pixels.push_back(p.x);
+      pixels.push_back(p.y);
+    }
+    out.push_back({{"type", to_string(region.kind)},
+                   {"label", region.label},
+                   {"image", region.media_index},
+                   {"thousandths", std::move(thousandths)},
+                   {"pixels", std::move(pixels)}});
+  }
+  return out;
+}
+
+std::string region_legend(std::span<const Region> regions) {
+  std::string out;
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    out += fmt::format("{} {}", i + 1, to_string(regions[i].kind));
+    if (!regions[i].label.empty()) out += fmt::format(" \"{}\"", one_line(regions[i].label));
+    for (const PointPx& p : regions[i].points_px) out += fmt::format(" ({}, {})", p.x, p.y);
+    out += '\n';
   }
   return out;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <span>
 #include <string>
 
 #include "cli/json_output.h"
@@ -31,6 +32,11 @@ class AnswerPrinter {
 
 /// The answer with its counts, times and log probabilities.
 JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, double first_token_ms);
+/// [{"type": "box", "label": ..., "image": 0, "thousandths": [x1, y1, x2, y2], "pixels": [...]}, ...];
+/// numbers in pairs x, y.
+JsonOut regions_json(std::span<const Region> regions);
+/// One line per region: its number, its label and its corners in pixels.
+std::string region_legend(std::span<const Region> regions);
 /// "38 prompt tokens (25 of pictures), 12 tokens in 0.12 s ..." for -v.
 std::string answer_summary(const GenerationResult& result, double first_token_ms);
 /// One line per token with its log probability and the likeliest others.

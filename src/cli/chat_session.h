@@ -29,6 +29,11 @@ class ChatSession {
   /// conversation and the pending media are as before.
   GenerationResult ask(const std::string& text, TokenCallback on_token = {});
 
+  /// The picture that a region of the last answer lies in.
+  const Image& picture(int media_index) const {
+    return media_.at(static_cast<std::size_t>(media_index)).frames.front();
+  }
+
   /// Forgets all but the system message.
   void reset();
 

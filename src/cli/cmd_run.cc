@@ -18,6 +18,7 @@
 #include "cli/profile_output.h"
 #include "cli/text_table.h"
 #include "engine/video_file.h"
+#include "media/draw.h"
 
 namespace triptych::cli {
 namespace {
@@ -47,6 +48,7 @@ struct RunFlags {
   VideoOptions video;
   std::optional<std::string> prompt;
   std::string system;
+  std::string draw;  // empty: nothing is drawn
   bool interactive = false;
   bool json = false;
 };
@@ -69,13 +71,38 @@ void show(const RunFlags& flags, const LoadedModel& model, const GenerationResul
     std::fprintf(stderr, "%s\n", answer_summary(result, printer.first_token_ms()).c_str());
 }
 
-// True when it ran to its end.
-bool answer(const RunFlags& flags, const LoadedModel& model, ChatSession& session, const std::string& text) {
+struct Answered {
+  bool interrupted = false;
+  std::vector<Region> regions;
+};
+
+Answered answer(const RunFlags& flags, const LoadedModel& model, ChatSession& session,
+                const std::string& text) {
   AnswerPrinter printer(!flags.json);
-  const GenerationResult result =
+  GenerationResult result =
       session.ask(text, [&](const TokenEvent& event) { return printer.on_token(event); });
   show(flags, model, result, printer);
-  return !Interrupt::take();
+  return {Interrupt::take(), std::move(result.regions)};
+}
+
+// Draws what the answer names on the picture it lies in.
+int draw(const RunFlags& flags, const ChatSession& session, const std::vector<Region>& regions) {
+  if (regions.empty()) {
+    std::fprintf(stderr, "triptych: error: --draw: the answer names no box, %s is not written\n",
+                 one_line(flags.draw).c_str());
+    return kExitCheckFailed;
+  }
+  Image picture = session.picture(regions.front().media_index);
+  draw_regions(picture, regions);
+  write_png(flags.draw, picture);
+  std::fputs(region_legend(regions).c_str(), stderr);
+  return kExitOk;
+}
+
+int answer_once(const RunFlags& flags, const LoadedModel& model, ChatSession& session) {
+  const Answered answered = answer(flags, model, session, *flags.prompt);
+  if (answered.interrupted) return kExitInterrupted;
+  return flags.draw.empty() ? kExitOk : draw(flags, session, answered.regions);
 }
 
 // A line of the conversation that begins with '/'. False: end.
@@ -143,7 +170,7 @@ int chat(const RunFlags& flags, const LoadedModel& model, ChatSession& session) 
     try {
       if (text.front() == '/') {
         if (!obey(text, flags, model, session, reader.is_terminal())) break;
-      } else if (!answer(flags, model, session, text.substr(text.find_first_not_of(' '))) &&
+      } else if (answer(flags, model, session, text.substr(text.find_first_not_of(' '))).interrupted &&
                  !reader.is_terminal()) {
         return kExitInterrupted;
       }
@@ -171,6 +198,14 @@ std::vector<MediaArgument> media_in_order(const CLI::App& app, const RunFlags& f
   return out;
 }
 
+// What can be known before the model is loaded.
+void check_draw(const RunFlags& flags) {
+  if (flags.draw.empty()) return;
+  if (flags.interactive) fail(ErrorCode::kInvalidArgument, "--draw needs --prompt: it is for one answer");
+  if (flags.images.empty()) fail(ErrorCode::kInvalidArgument, "--draw needs a picture to draw on (--image)");
+  check_png_target(flags.draw);
+}
+
 int run(RunFlags flags) {
   const bool uses_stdin = std::count(flags.images.begin(), flags.images.end(), "-") > 0;
   if (!flags.prompt) {
@@ -182,6 +217,7 @@ int run(RunFlags flags) {
   }
   if (std::count(flags.images.begin(), flags.images.end(), "-") > 1)
     fail(ErrorCode::kInvalidArgument, "--image - can be given once");
+  check_draw(flags);
   flags.profile.start();
   // Files first: a wrong name should not cost the time of a load. Which frames are decoded, the model says.
   std::vector<std::variant<MediaInput, VideoFile>> files;
@@ -193,6 +229,8 @@ int run(RunFlags flags) {
     }
   }
   const auto model = flags.model.open();
+  if (!flags.draw.empty() && !model->info().names_regions)
+    fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model->info().architecture);
   ChatSession session(*model, {.engine = flags.context.engine_options(),
                                .sampling = flags.sampling.over(model->generation_defaults()),
                                .media = flags.media.options,
@@ -206,9 +244,8 @@ int run(RunFlags flags) {
     }
   }
   const Interrupt interrupt;
-  const int exit_code = flags.interactive                               ? chat(flags, *model, session)
-                        : answer(flags, *model, session, *flags.prompt) ? kExitOk
-                                                                        : kExitInterrupted;
+  const int exit_code =
+      flags.interactive ? chat(flags, *model, session) : answer_once(flags, *model, session);
   flags.profile.finish();
   return exit_code;
 }
@@ -251,6 +288,9 @@ void add_run_command(CLI::App& program, Action& action) {
   flags->context.add_to(app);
   app.add_flag("--json", flags->json,
                "Print one JSON object (in a chat one line per answer) instead of text");
+  app.add_option("--draw", flags->draw,
+                 "Draw the boxes and points that the answer names on its picture, as PNG")
+      ->type_name("FILE");
   flags->profile.add_to(app);
   app.footer(
       "Examples:\n"
@@ -259,6 +299,7 @@ void add_run_command(CLI::App& program, Action& action) {
       "  triptych run MODEL --video clip.gif --fps 4 --prompt \"What happens?\"\n"
       "  triptych run MODEL --video frames/ --video-fps 30 --max-frames 16 --prompt \"What happens?\"\n"
       "  curl -s https://example.org/x.jpg | triptych run MODEL --image - --prompt \"Describe it.\" --json\n"
+      "  triptych run MODEL --image cat.jpg --prompt \"Box the cat.\" --draw boxes.png\n"
       "  triptych run MODEL -i --temperature 0.7 --seed 1");
   app.callback([flags, &app, &action] {
     flags->media_files = media_in_order(app, *flags);
