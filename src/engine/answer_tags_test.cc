@@ -75,8 +75,11 @@ TEST_F(AnswerTags, PromptsHaveTheReferencesTokens) {
   for (const Json& one : cases_["prompts"]) {
     std::vector<std::int32_t> want = {id("|SPEAKER|")};
     for (const Json& i : one["ids"]) want.push_back(i.get<std::int32_t>());
+    const auto width = one["size"][0].get<int>(), height = one["size"][1].get<int>();
+    const auto n = static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3;
     const auto got =
-        prepare(one["text"].get<std::string>(), one["size"][0].get<int>(), one["size"][1].get<int>());
+        model_->prepare_prompt("|SPEAKER|" + one["text"].get<std::string>(),
+                               {{.frames = {Image{width, height, std::vector<std::uint8_t>(n, 200)}}}});
     EXPECT_EQ(got.token_ids, want) << one["size"] << one["text"];
   }
 }
