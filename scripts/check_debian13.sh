@@ -35,7 +35,7 @@ git clone --quiet --no-hardlinks "file://$PWD" "$root/root/triptych"
 # The mounts live in a namespace of their own and are gone when the commands end.
 status=0
 unshare --mount bash -euo pipefail -c '
-  mount --bind /dev "$1/dev"
+  mount --rbind /dev "$1/dev"  # terminals of the tests are in dev/pts
   mount -t proc proc "$1/proc"
   mount -t sysfs sysfs "$1/sys"
   exec chroot "$1" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \

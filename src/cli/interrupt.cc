@@ -1,6 +1,7 @@
 #include "cli/interrupt.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -8,7 +9,9 @@ namespace triptych::cli {
 namespace {
 
 volatile std::sig_atomic_t g_pending = 0;
+volatile std::sig_atomic_t g_reading = 0;
 struct sigaction g_before = {};
+struct sigaction g_alarm_before = {};
 
 extern "C" void on_interrupt(int) {
   if (g_pending != 0) {  // nobody listens: end as if nothing had been set up
@@ -16,6 +19,11 @@ extern "C" void on_interrupt(int) {
     raise(SIGINT);
   }
   g_pending = 1;
+  if (g_reading != 0) alarm(1);
+}
+
+extern "C" void on_alarm(int) {
+  if (g_pending != 0 && g_reading != 0) alarm(1);
 }
 
 }  // namespace
@@ -36,6 +44,21 @@ bool Interrupt::take() noexcept {
   const bool was = g_pending != 0;
   g_pending = 0;
   return was;
+}
+
+InterruptsRead::InterruptsRead() {
+  struct sigaction action = {};
+  action.sa_handler = on_alarm;  // no SA_RESTART
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGALRM, &action, &g_alarm_before);
+  g_reading = 1;
+  if (g_pending != 0) alarm(1);
+}
+
+InterruptsRead::~InterruptsRead() {
+  g_reading = 0;
+  alarm(0);
+  sigaction(SIGALRM, &g_alarm_before, nullptr);
 }
 
 }  // namespace triptych::cli

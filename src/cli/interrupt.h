@@ -18,4 +18,14 @@ class Interrupt {
   static bool take() noexcept;
 };
 
+/// Set around a blocking read. A signal that comes just before the read would not interrupt it; while this
+/// lives, an alarm follows every second until the signal is taken, so that the read returns all the same.
+class InterruptsRead {
+ public:
+  InterruptsRead();
+  ~InterruptsRead();
+  InterruptsRead(const InterruptsRead&) = delete;
+  InterruptsRead& operator=(const InterruptsRead&) = delete;
+};
+
 }  // namespace triptych::cli

@@ -87,6 +87,7 @@ LineReader::LineReader(std::string history_file) {
 LineReader::~LineReader() = default;
 
 LineReader::Result LineReader::read(const std::string& prompt, std::string& line) {
+  const InterruptsRead interrupts_read;
   if (!editor_) return read_plain(line);
   Editor& e = *editor_;
   e.prompt = prompt;
