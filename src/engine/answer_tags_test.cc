@@ -105,7 +105,8 @@ TEST_F(AnswerTags, AnswersReadAsTheReferencesText) {
   ASSERT_THAT(cases_["answers"], SizeIs(48));
   for (const Json& one : cases_["answers"]) {
     const MediaPlan picture = plan(one["size"]);
-    EXPECT_EQ(text_of(one["ids"].get<std::vector<std::int32_t>>(), {&picture, 1}), one["text"])
+    EXPECT_EQ(text_of(one["ids"].get<std::vector<std::int32_t>>(), {&picture, 1}),
+              one["text"].get<std::string>())
         << one["size"];
   }
   int n = 0;
