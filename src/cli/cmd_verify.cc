@@ -27,10 +27,12 @@ struct VerifyFlags {
 
 constexpr double kFp32Tolerance = 1e-4;
 constexpr double kInt8Tolerance = 0.2;
+constexpr double kInt4Tolerance = 1.0;
 
 // What a run rounds to, and how far from the reference that may lead. Rounding to 16 bits moves every value
-// by up to 2^-9 (bf16) or 2^-12 (fp16) of itself; 8-bit products err by about a hundredth of a row's size.
-// Layers add up. The bounds are at least twice what the random models of all families show (docs/models.md).
+// by up to 2^-9 (bf16) or 2^-12 (fp16) of itself; 8-bit products err by about a hundredth of a row's size,
+// 4-bit weights by a tenth. Layers add up. The bounds are at least twice what the random models of all
+// families show (docs/models.md).
 struct Precision {
   std::string word;
   double tolerance;
@@ -38,7 +40,10 @@ struct Precision {
 
 // The coarsest of what weights, keys and values are rounded to by flag; fp32 when nothing is.
 Precision coarsest_precision(const VerifyFlags& flags) {
-  if (flags.model.load_options().weight_formats.any()) return {"int8", kInt8Tolerance};
+  const WeightFormats formats = flags.model.load_options().weight_formats;
+  for (const auto* part : {&formats.language, &formats.vision, &formats.lm_head})
+    if (*part && (*part)->code == QuantCode::kInt4) return {"int4", kInt4Tolerance};
+  if (formats.any()) return {"int8", kInt8Tolerance};
   DType out = DType::kF32;
   for (const std::string* word : {&flags.model.dtype, &flags.kv_cache_dtype}) {
     const DType dtype = parse_dtype(*word).value_or(DType::kF32);
@@ -303,6 +308,7 @@ int verify(const VerifyFlags& flags) {
   const VerifyOptions options{.tolerance = tolerance.values,
                               .pixel_tolerance = tolerance.pixels,
                               .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF32),
+                              .errors_a_margin = precision.word == "int4" ? 2.0 : 1.0,
                               .media = flags.media.options};
   const auto reports =
       verify_model(*model, golden, options, [&](const CaseReport& report, std::size_t, std::size_t) {
@@ -347,7 +353,7 @@ void add_verify_command(CLI::App& program, Action& action) {
   app.add_option(
          "--tolerance", flags->tolerance,
          "Largest error allowed, relative to the largest magnitude (default 1e-4; 1e-2 with --weights "
-         "fp16, 5e-2 with bf16, 0.2 with int8)")
+         "fp16, 5e-2 with bf16, 0.2 with int8, 1 with int4)")
       ->type_name("X");
   app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
                  "Keep keys and values as fp32 (auto), fp16 or bf16")

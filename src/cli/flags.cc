@@ -37,8 +37,11 @@ const CLI::IsMember is_dtype() { return CLI::IsMember({"auto", "fp32", "fp16", "
 std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
   if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
   const QuantFormat format = QuantFormat::parse(word);
-  if (format != QuantFormat::parse("int8"))
-    fail(ErrorCode::kUnsupported, "{}: \"{}\" cannot be computed with yet; int8 can", flag, word);
+  const bool int4 = format.code == QuantCode::kInt4 && !format.two_level &&
+                    format.scale_dtype == DType::kF16 && format.group_size % 8 == 0;
+  if (!int4 && format != QuantFormat::parse("int8"))
+    fail(ErrorCode::kUnsupported,
+         "{}: \"{}\" cannot be computed with yet; int8 and int4[:gN|:channel][:sym|:asym] can", flag, word);
   return format;
 }
 
@@ -76,9 +79,12 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
          "--weights,--dtype", dtype,
          "Keep weights as auto (as stored), fp32, fp16 or bf16, or quantize them to int8 while loading")
       ->type_name("TYPE");
-  app.add_option("--vision-weights", vision_weights, "The same for tower and projector only: auto or int8")
+  app.add_option("--vision-weights", vision_weights, "The same for tower and projector (beside int4: int8)")
       ->type_name("TYPE");
-  app.add_option("--lm-head", lm_head, "The same for the output layer only: auto or int8")->type_name("TYPE");
+  app.add_option("--lm-head", lm_head, "The same for the output layer (beside int4: int8)")
+      ->type_name("TYPE");
+  app.add_flag("--exact-groups", exact_groups,
+               "int4: multiply prompts with the groups' own scales, slower; else panels become 8-bit first");
   app.add_option("--vision-tower", vision_tower,
                  "Checkpoint of the vision tower, for original LLaVA-1.5 checkpoints, which hold none")
       ->type_name("DIR");
@@ -95,13 +101,15 @@ LoadOptions ModelFlags::load_options() const {
   out.weight_formats.language = parse_quantization("--weights", dtype);
   if (!out.weight_formats.language) out.weight_dtype = parse_dtype(dtype);
   const auto part = [&](const char* flag, const std::string& word) -> std::optional<QuantFormat> {
-    if (word.empty()) return out.weight_formats.language;
+    if (word.empty())
+      return out.weight_formats.language ? std::optional(QuantFormat::parse("int8")) : std::nullopt;
     if (word == "auto") return std::nullopt;
     if (auto format = parse_quantization(flag, word)) return format;
-    fail(ErrorCode::kInvalidArgument, "{}: expected auto or int8, got \"{}\"", flag, word);
+    fail(ErrorCode::kInvalidArgument, "{}: expected auto, int8 or int4..., got \"{}\"", flag, word);
   };
   out.weight_formats.vision = part("--vision-weights", vision_weights);
   out.weight_formats.lm_head = part("--lm-head", lm_head);
+  out.exact_groups = exact_groups;
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;
   return out;

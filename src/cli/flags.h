@@ -23,7 +23,8 @@ struct ModelFlags {
   bool pin = false;
   std::string dtype = "auto";
   int verbosity = 0;
-  std::string vision_weights, lm_head;  // empty: as `dtype`
+  std::string vision_weights, lm_head;  // empty: as `dtype`, and int8 beside int4
+  bool exact_groups = false;
   std::string vision_tower;
   bool tie_word_embeddings = false;
 

@@ -261,7 +261,7 @@ void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden
   if (golden.logits) report.logits = compare_tensors(logits, *golden.logits);
   const Tensor steps = run_steps(engine, logits, golden);
   if (golden.step_logits) report.step_logits = compare_tensors(steps, *golden.step_logits);
-  report.greedy = compare_greedy(steps, golden);
+  report.greedy = compare_greedy(steps, golden, options.errors_a_margin);
   if (ends_with_stop(golden, model)) {
     Engine fresh(model, {.max_context_tokens = 0,
                          .kv_cache_tokens = 0,
@@ -334,7 +334,7 @@ const NamedDifference* worst(const std::vector<NamedDifference>& list) {
   return out;
 }
 
-GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden) {
+GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden, double errors_a_margin) {
   constexpr double kStoredDigits = 5e-5;  // margins are stored with four
   GreedyReport out;
   out.n_steps = static_cast<std::int64_t>(golden.generated_ids.size());
@@ -352,7 +352,7 @@ GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& gol
       if (golden.margins.empty()) margin = margin_of(golden.step_logits->row(i), golden.generated_ids[step]);
     }
     out.n_equal += equal ? 1 : 0;
-    if (margin > error + kStoredDigits) {
+    if (margin > errors_a_margin * error + kStoredDigits) {
       ++out.n_decided;
       out.n_decided_equal += equal ? 1 : 0;
     }

@@ -64,6 +64,9 @@ struct VerifyOptions {
   double tolerance = 1e-4;        // of a largest error relative to the largest magnitude
   double pixel_tolerance = 1e-4;  // the same of the processor's output, which has no 16-bit form
   DType kv_cache_dtype = DType::kF32;
+  // A greedy token must be the reference's where its margin exceeds so many times the step's largest error.
+  // Two logits may err towards each other: 2 is what errors as large as the margins need.
+  double errors_a_margin = 1;
   MediaOptions media = {};  // for cases that name no limits of their own
 };
 
@@ -87,7 +90,8 @@ double grey_level(const LoadedModel& model);
 /// The difference with a problem, or else the largest relative one; null for an empty list.
 const NamedDifference* worst(const std::vector<NamedDifference>& list);
 /// Whether the reference's greedy ids follow from these logits [n, V].
-GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden);
+GreedyReport compare_greedy(const TensorView& step_logits, const GoldenCase& golden,
+                            double errors_a_margin = 1);
 /// Empty when equal, else where they differ; placeholders of media in `ours` may be absent from `golden`.
 std::string compare_prompts(std::string_view ours, std::string_view golden, const ModelInfo& info);
 

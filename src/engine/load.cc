@@ -166,8 +166,10 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
     source.video_preprocessor = source.processor->find("video_processor");
   source.tie_word_embeddings = options.tie_word_embeddings;
 
-  out->backend_ =
-      make_cpu_backend({.n_threads = options.n_threads, .pin = options.pin_threads, .isa = std::nullopt});
+  out->backend_ = make_cpu_backend({.n_threads = options.n_threads,
+                                    .pin = options.pin_threads,
+                                    .isa = std::nullopt,
+                                    .exact_groups = options.exact_groups});
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
   if (options.weight_dtype)
@@ -205,8 +207,10 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
                      .preprocessor = std::nullopt,
                      .video_preprocessor = std::nullopt,
                      .processor = std::nullopt};
-  out->backend_ =
-      make_cpu_backend({.n_threads = options.n_threads, .pin = options.pin_threads, .isa = std::nullopt});
+  out->backend_ = make_cpu_backend({.n_threads = options.n_threads,
+                                    .pin = options.pin_threads,
+                                    .isa = std::nullopt,
+                                    .exact_groups = options.exact_groups});
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
   if (options.weight_formats.any())

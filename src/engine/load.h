@@ -28,6 +28,7 @@ struct LoadOptions {
   bool tie_word_embeddings =
       false;  // tie the output layer although the checkpoint neither holds nor declares it
   WeightFormats weight_formats = {};  // quantize while loading; after weight_dtype
+  bool exact_groups = false;          // see CpuBackendOptions
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};
 };

@@ -201,7 +201,7 @@ TEST(Program, WeightsAreQuantizedByFlag) {
   const RunResult unknown = triptych({"run", model, "--prompt", "x", "--weights", "int7"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("int7"));
-  const RunResult later = triptych({"run", model, "--prompt", "x", "--weights", "int4:g32"});
+  const RunResult later = triptych({"run", model, "--prompt", "x", "--weights", "nf4"});
   EXPECT_EQ(later.exit_code, 2);
   EXPECT_THAT(later.err, HasSubstr("cannot be computed with yet"));
 }

@@ -8,6 +8,7 @@
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/linear_s4.h"
 #include "backend/cpu/linear_s8.h"
 #include "backend/cpu/runtime.h"
 #include "base/error.h"
@@ -65,7 +66,8 @@ struct Rows {
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
-      : runtime_(options.n_threads, options.pin, options.isa.value_or(active_isa())) {
+      : runtime_(options.n_threads, options.pin, options.isa.value_or(active_isa())),
+        exact_groups_(options.exact_groups) {
     if (runtime_.isa > detected_isa())
       fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(runtime_.isa));
   }
@@ -81,8 +83,10 @@ class CpuBackend final : public Backend {
     const std::scoped_lock lock(mutex_);
     if (spec.format->code == QuantCode::kInt8 && spec.format->group_size == QuantFormat::kWholeRow)
       return std::make_unique<cpu::CpuLinearS8>(runtime_, spec);
-    fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8 per channel, not {}", spec.name,
-         spec.format->to_string());
+    if (spec.format->code == QuantCode::kInt4)
+      return std::make_unique<cpu::CpuLinearS4>(runtime_, spec, exact_groups_);
+    fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8 per channel and int4, not {}",
+         spec.name, spec.format->to_string());
   }
   std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) override {
     return std::make_unique<CpuEmbedding>(table);
@@ -227,6 +231,7 @@ class CpuBackend final : public Backend {
   }
 
   Runtime runtime_;
+  bool exact_groups_;
   std::mutex mutex_;  // scratch memory is shared by the operations
 };
 

@@ -21,6 +21,8 @@ struct CpuBackendOptions {
   int n_threads = 0;       // < 1: usable_cpus()
   bool pin = false;        // bind worker threads to processors
   std::optional<Isa> isa;  // active_isa() when empty; must not exceed what the machine has
+  // int4: products of many rows use the groups' scales, not 8-bit weights made of them
+  bool exact_groups = false;
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options = {});

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "backend/cpu/linear_quantized.h"
 #include "base/error.h"
 
 namespace triptych::cpu {
@@ -12,40 +13,6 @@ namespace {
 constexpr std::int64_t kWidth = kernels::kS8PanelWidth;
 constexpr std::int64_t kGroup_bytes = 512 * 1024;  // of panels that stay in the second-level cache
 constexpr std::int64_t kMaxGroup = 4;  // panels; 256 columns are enough for an epilogue to be cheap
-
-// Row `index` of the stack as float32.
-void load_row(const LinearSpec& spec, std::int64_t index, float* out) {
-  for (const WeightEntry& part : spec.parts) {
-    if (index < part.view.dim(0)) {
-      const TensorView row = part.view.row(index);
-      kernels::row_kernels(Isa::kScalar)
-          .widen(element_type_of(part.view.dtype(), part.name), row.numel(), row.cdata(), out);
-      return;
-    }
-    index -= part.view.dim(0);
-  }
-}
-
-std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in) {
-  if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
-  std::int64_t n_out = 0;
-  for (const WeightEntry& part : spec.parts) {
-    const TensorView& view = part.view;
-    if (view.rank() != 2 || view.data() == nullptr || view.dim(0) < 1 || view.dim(1) < 1)
-      fail(ErrorCode::kInvalidFile, "{}: expected a matrix [N, K], got {}", part.name,
-           to_string(view.shape()));
-    element_type_of(view.dtype(), part.name);
-    if (n_out > 0 && view.dim(1) != n_in)
-      fail(ErrorCode::kInvalidFile, "{}: expected [N, {}] beside the other matrices, got {}", part.name, n_in,
-           to_string(view.shape()));
-    n_in = view.dim(1);
-    n_out += view.dim(0);
-  }
-  if (n_in > kernels::kS8MaxK)
-    fail(ErrorCode::kUnsupported, "{}: {} inputs; 8-bit products take up to {}", spec.name, n_in,
-         kernels::kS8MaxK);
-  return n_out;
-}
 
 }  // namespace
 
@@ -132,23 +99,23 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
   });
 
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
-  std::int64_t group = std::clamp<std::int64_t>(kGroup_bytes / kernels::s8_panel_bytes(n_in_), 1, kMaxGroup);
-  const std::int64_t wanted = runtime.n_threads() == 1 ? 1 : std::int64_t{3} * runtime.n_threads();
-  while (group > 1 && ceil_div(n_panels, group) < wanted) --group;
-  const std::int64_t n_groups = ceil_div(n_panels, group);
-  // Few panels: rows are cut, too.
-  const std::int64_t most_splits = std::max<std::int64_t>(1, m / (4 * kernels::kS8MaxRows));
-  const std::int64_t n_splits = std::clamp<std::int64_t>(ceil_div(wanted, n_groups), 1, most_splits);
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * group * kWidth));
-  const std::int64_t cost_bytes = group * kernels::s8_panel_bytes(n_in_) * ceil_div(m, n_splits);
-  runtime.parallel(n_groups * n_splits, cost_bytes, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t g = i / n_splits;
-      const std::int64_t s = i % n_splits;
-      multiply_panels(runtime, args, rows, g * group, std::min(n_panels, (g + 1) * group), s * m / n_splits,
-                      (s + 1) * m / n_splits, runtime.thread_scratch(thread));
-    }
-  });
+  const Division division =
+      divide_panels(runtime, n_panels,
+                    std::clamp<std::int64_t>(kGroup_bytes / kernels::s8_panel_bytes(n_in_), 1, kMaxGroup), m);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * division.group * kWidth));
+  const std::int64_t cost_bytes =
+      division.group * kernels::s8_panel_bytes(n_in_) * ceil_div(m, division.n_splits);
+  runtime.parallel(division.n_groups * division.n_splits, cost_bytes,
+                   [&](std::int64_t begin, std::int64_t end, int thread) {
+                     for (std::int64_t i = begin; i < end; ++i) {
+                       const std::int64_t g = i / division.n_splits;
+                       const std::int64_t s = i % division.n_splits;
+                       multiply_panels(runtime, args, rows, g * division.group,
+                                       std::min(n_panels, (g + 1) * division.group),
+                                       s * m / division.n_splits, (s + 1) * m / division.n_splits,
+                                       runtime.thread_scratch(thread));
+                     }
+                   });
 }
 
 }  // namespace triptych::cpu

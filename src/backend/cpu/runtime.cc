@@ -27,6 +27,7 @@ Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
     : isa(isa_used),
       gemm(kernels::gemm_kernels(isa_used)),
       gemm_s8(kernels::gemm_s8_kernels(isa_used)),
+      gemm_s4(kernels::gemm_s4_kernels(isa_used)),
       gemv(kernels::gemv_kernels(isa_used)),
       attention(kernels::attention_kernels(isa_used)),
       norm(kernels::norm_kernels(isa_used)),

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/kernels/attention/attention.h"
 #include "backend/cpu/kernels/gemm/gemm.h"
+#include "backend/cpu/kernels/gemm_s4/gemm_s4.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
 #include "backend/cpu/kernels/gemv/gemv.h"
 #include "backend/cpu/kernels/norm/norm.h"
@@ -39,6 +40,7 @@ class Runtime {
   const Isa isa;
   const kernels::GemmKernels& gemm;
   const kernels::GemmS8Kernels& gemm_s8;
+  const kernels::GemmS4Kernels& gemm_s4;
   const kernels::GemvKernels& gemv;
   const kernels::AttentionKernels& attention;
   const kernels::NormKernels& norm;

@@ -1,0 +1,156 @@
+#include <immintrin.h>
+
+#include "backend/cpu/kernels/gemm_s4/gemm_s4.h"
+
+namespace triptych::kernels {
+namespace {
+
+typedef int __attribute__((may_alias, aligned(1))) UnalignedInt;
+
+// Written out for the registers' sake, as in gemm_s8.
+inline void dot4(__m512i& sum, __m512i unsigned_bytes, __m512i signed_bytes) {
+  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(unsigned_bytes), "v"(signed_bytes));
+}
+
+inline __m512i broadcast4(const int8_t* at) {
+  return _mm512_set1_epi32(*reinterpret_cast<const UnalignedInt*>(at));
+}
+
+// kVectors * 16 columns from column 16 * first on, of kRows rows.
+template <int kRows, int kVectors>
+void columns(const S4RowsArgs& t, int first) {
+  const S4Layout& layout = t.layout;
+  const ptrdiff_t n_groups = layout.n_groups();
+  const __m512i mask = _mm512_set1_epi8(15);
+  __m512 y[kRows][kVectors];
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < kVectors; ++c) y[r][c] = _mm512_setzero_ps();
+  const uint8_t* panel = t.panel;
+  const int8_t* q = t.q;
+  for (ptrdiff_t g = 0; g < n_groups; ++g) {
+    __m512i sums[kRows][kVectors];
+#pragma GCC unroll 6
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+      for (int c = 0; c < kVectors; ++c) sums[r][c] = _mm512_setzero_si512();
+    const uint8_t* at = panel + 64 * first;
+    const ptrdiff_t n_blocks = layout.blocks(g);
+    for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, q += 8) {
+#pragma GCC unroll 4
+      for (int c = 0; c < kVectors; ++c) {
+        _mm_prefetch(reinterpret_cast<const char*>(at + 4096 + 64 * c), _MM_HINT_T0);
+        const __m512i codes = _mm512_loadu_si512(at + 64 * c);
+        const __m512i low = _mm512_and_si512(codes, mask);
+        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
+#pragma GCC unroll 6
+        for (int r = 0; r < kRows; ++r) {
+          dot4(sums[r][c], low, broadcast4(q + r * t.q_stride));
+          dot4(sums[r][c], high, broadcast4(q + r * t.q_stride + 4));
+        }
+      }
+    }
+    const uint8_t* tail = panel + n_blocks * 256;
+#pragma GCC unroll 4
+    for (int c = 0; c < kVectors; ++c) {
+      const int column = 16 * (first + c);
+      const __m512 scale =
+          _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 2 * column)));
+      const __m512i zero =
+          layout.asymmetric
+              ? _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 128 + column)))
+              : _mm512_set1_epi32(8);
+#pragma GCC unroll 6
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i total = _mm512_set1_epi32(t.group_sums[r * n_groups + g]);
+        const __m512i sum = _mm512_sub_epi32(sums[r][c], _mm512_mullo_epi32(zero, total));
+        y[r][c] = _mm512_add_ps(y[r][c], _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale));
+      }
+    }
+    panel = tail + layout.tail_bytes();
+  }
+#pragma GCC unroll 6
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < kVectors; ++c)
+      _mm512_storeu_ps(t.y + r * t.y_stride + 16 * (first + c),
+                       _mm512_mul_ps(y[r][c], _mm512_set1_ps(t.row_scale[r])));
+}
+
+// One or two rows take all four vectors of columns; more rows two at a time, to stay within the registers.
+void rows(const S4RowsArgs& t) {
+  switch (t.n_rows) {
+    case 1:
+      return columns<1, 4>(t, 0);
+    case 2:
+      return columns<2, 4>(t, 0);
+    case 3:
+      columns<3, 2>(t, 0);
+      return columns<3, 2>(t, 2);
+    case 4:
+      columns<4, 2>(t, 0);
+      return columns<4, 2>(t, 2);
+    case 5:
+      columns<5, 2>(t, 0);
+      return columns<5, 2>(t, 2);
+    default:
+      columns<6, 2>(t, 0);
+      return columns<6, 2>(t, 2);
+  }
+}
+
+// 16 columns of four elements: bits [shift, shift + 4) of each byte become signed bytes (q - zero) * ratio,
+// plus 128.
+template <int kShift>
+inline __m512i requantize4(__m512i codes, __m512i zero, __m512 ratio) {
+  const __m512i nibble = _mm512_set1_epi32(15);
+  const __m512i byte = _mm512_set1_epi32(255);
+  __m512i out = _mm512_setzero_si512();
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i q = _mm512_sub_epi32(
+        _mm512_and_si512(_mm512_srli_epi32(codes, 8 * static_cast<unsigned>(j) + kShift), nibble), zero);
+    const __m512i w = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(q), ratio));
+    out = _mm512_or_si512(out, _mm512_slli_epi32(_mm512_and_si512(w, byte), 8 * static_cast<unsigned>(j)));
+  }
+  return _mm512_xor_si512(out, _mm512_set1_epi8(-128));
+}
+
+void requantize(const S4RequantizeArgs& t) {
+  const S4Layout& layout = t.layout;
+  const uint8_t* at = t.panel;
+  uint8_t* out = t.out;
+  for (ptrdiff_t g = 0; g < layout.n_groups(); ++g) {
+    const ptrdiff_t n_blocks = layout.blocks(g);
+    const uint8_t* tail = at + n_blocks * 256;
+    __m512 ratio[4];
+    __m512i zero[4];
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; ++c) {
+      const __m512 scale =
+          _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 32 * c)));
+      const __m512 column = _mm512_loadu_ps(t.column_scale + 16 * c);
+      const __mmask16 used = _mm512_cmp_ps_mask(column, _mm512_setzero_ps(), _CMP_GT_OQ);
+      ratio[c] = _mm512_maskz_div_ps(used, scale, column);
+      zero[c] =
+          layout.asymmetric
+              ? _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 128 + 16 * c)))
+              : _mm512_set1_epi32(8);
+    }
+    for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, out += 512)
+#pragma GCC unroll 4
+      for (int c = 0; c < 4; ++c) {
+        const __m512i codes = _mm512_loadu_si512(at + 64 * c);
+        _mm512_storeu_si512(out + 64 * c, requantize4<0>(codes, zero[c], ratio[c]));
+        _mm512_storeu_si512(out + 256 + 64 * c, requantize4<4>(codes, zero[c], ratio[c]));
+      }
+    at = tail + layout.tail_bytes();
+  }
+}
+
+}  // namespace
+
+extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize};
+
+}  // namespace triptych::kernels
