@@ -219,6 +219,7 @@ TEST(Terminal, ChatWithHistory) {
     ASSERT_TRUE(program.wait_for("> "));
     program.type("\x1b[A\x1b[A\x1b[A\n");  // three lines up: /image again
     ASSERT_TRUE(program.wait_for("1 picture or video for the next message")) << program.output();
+    ASSERT_TRUE(program.wait_for("> "));  // before the prompt it would be the terminal's, not the editor's
     program.type("\x04");
     EXPECT_EQ(program.exit_code(), 0);
   }
