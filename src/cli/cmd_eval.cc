@@ -76,6 +76,9 @@ int run_eval(const EvalFlags& flags) {
   const EvalScore total = report.total();
   if (flags.json) {
     JsonOut out = {{"model", flags.model.model},
+                   {"weights", flags.model.dtype},
+                   {"vision_weights", flags.model.vision_weights},
+                   {"lm_head", flags.model.lm_head},
                    {"data", flags.data},
                    {"seconds", report.seconds},
                    {"pictures_encoded", report.n_pictures_encoded}};

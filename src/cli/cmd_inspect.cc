@@ -183,7 +183,18 @@ int inspect(const InspectFlags& flags) {
   const LoadOptions load = flags.model.load_options();
   CheckpointOptions options;
   options.links = load.links;
-  const Checkpoint checkpoint = Checkpoint::open(flags.model.model, options);
+  const Checkpoint checkpoint = [&] {
+    try {
+      return Checkpoint::open(flags.model.model, options);
+    } catch (const Error&) {
+      // Without weights a directory still says whether it would run: an architecture that is not supported
+      // comes first.
+      CheckpointOptions config_only = options;
+      config_only.load_weights = false;
+      ModelRegistry::global().find(Checkpoint::open(flags.model.model, config_only).config_view());
+      throw;
+    }
+  }();
   Inspection it;
   it.architecture = architecture_of(checkpoint.config_view());
   try {

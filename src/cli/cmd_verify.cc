@@ -319,10 +319,11 @@ int verify(const VerifyFlags& flags) {
   for (const CaseReport& report : reports) n_passed += report.passed ? 1 : 0;
   const bool passed = n_passed == reports.size();
   if (flags.json) {
-    JsonOut out = {{"model", flags.model.model},    {"family", model->info().family},
-                   {"reference", golden.reference}, {"backend", model->backend().describe()},
-                   {"dtype", flags.model.dtype},    {"kv_cache_dtype", flags.kv_cache_dtype},
-                   {"tolerance", tolerance.values}, {"passed", passed}};
+    JsonOut out = {{"model", flags.model.model},     {"family", model->info().family},
+                   {"reference", golden.reference},  {"backend", model->backend().describe()},
+                   {"dtype", flags.model.dtype},     {"vision_weights", flags.model.vision_weights},
+                   {"lm_head", flags.model.lm_head}, {"kv_cache_dtype", flags.kv_cache_dtype},
+                   {"tolerance", tolerance.values},  {"passed", passed}};
     out["cases"] = JsonOut::array();
     for (const CaseReport& report : reports) {
       out["cases"].push_back(case_json(report, tolerance));

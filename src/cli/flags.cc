@@ -34,6 +34,10 @@ const char* const kDTypes = "auto, fp32, fp16 or bf16";
 const CLI::IsMember is_dtype() { return CLI::IsMember({"auto", "fp32", "fp16", "bf16"}); }
 
 // What the backend can multiply, out of all that QuantFormat can name.
+bool is_float_word(const std::string& word) {
+  return word == "auto" || word == "fp32" || word == "fp16" || word == "bf16";
+}
+
 std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
   if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
   const QuantFormat format = QuantFormat::parse(word);
@@ -77,7 +81,8 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
   if (model_required) option->required();
   app.add_option(
          "--weights,--dtype", dtype,
-         "Keep weights as auto (as stored), fp32, fp16 or bf16, or quantize them to int8 while loading")
+         "Keep weights as auto (as stored), fp32, fp16 or bf16, or quantize them while loading: int8, or "
+         "int4[:g32|:g64|:g128|:channel][:sym|:asym]")
       ->type_name("TYPE");
   app.add_option("--vision-weights", vision_weights, "The same for tower and projector (beside int4: int8)")
       ->type_name("TYPE");
@@ -99,7 +104,13 @@ LoadOptions ModelFlags::load_options() const {
   out.n_threads = n_threads;
   out.pin_threads = pin;
   out.weight_formats.language = parse_quantization("--weights", dtype);
-  if (!out.weight_formats.language) out.weight_dtype = parse_dtype(dtype);
+  if (!out.weight_formats.language) {
+    if (!is_float_word(dtype))
+      fail(ErrorCode::kInvalidArgument,
+           "--weights: expected auto, fp32, fp16, bf16, int8 or int4[:gN|:channel][:sym|:asym], got \"{}\"",
+           dtype);
+    out.weight_dtype = parse_dtype(dtype);
+  }
   const auto part = [&](const char* flag, const std::string& word) -> std::optional<QuantFormat> {
     if (word.empty())
       return out.weight_formats.language ? std::optional(QuantFormat::parse("int8")) : std::nullopt;

@@ -116,7 +116,11 @@ int run_program(int argc, const char* const* argv) {
     } catch (const CLI::ParseError& error) {
       if (!action) return report_usage(program, error);  // --version needs no verb
     }
-    return action();
+    const int code = action();
+    // What was printed last may still be on its way: a full disk must not look like success.
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
+      return report(kExitFault, "standard output: cannot write all of it");
+    return code;
   } catch (const Error& error) {
     return report(exit_code_of(error.code()), error.what());
   } catch (const std::bad_alloc&) {

@@ -113,10 +113,16 @@ std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_
   return std::string(reinterpret_cast<const char*>(file->data()), file->size_bytes());
 }
 
+void check_replaceable(const std::filesystem::path& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0) check_regular(status, path);
+}
+
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
+  check_replaceable(path);
   const std::filesystem::path temporary = temporary_beside(path);
   FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail_io("create", temporary, errno);
+  if (file.get() < 0) fail_io("create", path, errno);
   int error = 0;
   while (!bytes.empty() && error == 0) {
     const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());

@@ -49,6 +49,9 @@ std::string read_text_file(const std::filesystem::path& path,
 
 /// Writes a whole file: to a temporary name beside it, then renamed, so that a reader never sees half of it.
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
+/// Throws Error(kInvalidFile) when there is something at `path` that renaming a file over it would destroy: a
+/// folder, a FIFO, a device, a socket.
+void check_replaceable(const std::filesystem::path& path);
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace triptych

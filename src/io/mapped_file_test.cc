@@ -72,7 +72,7 @@ TEST(WriteFile, ReplacesAtOnceAndLeavesNothingBehind) {
   write_text_file(dir / "x", "two");
   EXPECT_EQ(read_text_file(dir / "x"), "two");
   std::filesystem::create_directory(dir / "folder");
-  error_of([&] { write_text_file(dir / "folder", "x"); }, ErrorCode::kIo);
+  error_of([&] { write_text_file(dir / "folder", "x"); }, ErrorCode::kInvalidFile);
   EXPECT_THROW(write_text_file(dir / "absent/x", "x"), Error);
   std::size_t n_files = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(dir.path())) ++n_files;

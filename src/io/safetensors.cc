@@ -189,10 +189,10 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
   if (header_bytes > kMaxSafetensorsHeader_bytes)
     fail(ErrorCode::kInvalidArgument, "{}: header of {} bytes", path_.string(), header_bytes);
 
+  check_replaceable(path_);
   temporary_ = path_.parent_path() / fmt::format(".{}.{}.partial", path_.filename().string(), ::getpid());
   file_ = std::fopen(temporary_.c_str(), "wbe");
-  if (file_ == nullptr)
-    fail(ErrorCode::kIo, "{}: cannot create: {}", temporary_.string(), std::strerror(errno));
+  if (file_ == nullptr) fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(errno));
   try {
     write(&header_bytes, kLengthBytes);
     write(header.data(), header.size());

@@ -1,4 +1,6 @@
 // Bad input: one line on stderr, exit code 2, nothing on stdout.
+#include <sys/stat.h>
+
 #include "e2e/program.h"
 
 namespace triptych::test {
@@ -141,6 +143,31 @@ TEST(Errors, Flags) {
 
 TEST(Errors, UnknownInstructionSet) {
   expect_bad_input(triptych({"run", kModel.string(), "--prompt", "x"}, "", {"TRIPTYCH_ISA=mmx"}), "mmx");
+}
+
+TEST(Output, AFullDiskIsNoSuccess) {
+  if (!std::filesystem::is_character_file("/dev/full")) GTEST_SKIP() << "no /dev/full here";
+  const RunResult result = run_program({"/bin/sh", "-c", program_path() + " --version > /dev/full"}, "", {});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, testing::HasSubstr("standard output"));
+}
+
+TEST(Output, ADeviceOrFifoIsNotReplaced) {
+  const Scratch scratch;
+  const std::string fifo = (scratch.path() / "fifo").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const RunResult result = triptych({"trace", kModel.string(), "--prompt", "x", "--out", fifo});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, testing::HasSubstr("it is a FIFO"));
+  EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+}
+
+TEST(Inspect, NamesAnUnsupportedArchitectureWithoutWeights) {
+  const Scratch scratch;
+  write_file(scratch.path() / "config.json", R"({"architectures": ["MllamaForConditionalGeneration"]})");
+  const RunResult result = triptych({"inspect", scratch.path().string()});
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, testing::HasSubstr("MllamaForConditionalGeneration"));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ struct RunResult {
 /// 128 + 9).
 RunResult run_program(const std::vector<std::string>& args, const std::string& input = "",
                       const std::vector<std::string>& env = {},
-                      std::chrono::seconds limit = std::chrono::seconds(120));
+                      std::chrono::seconds limit = std::chrono::seconds(300));
 
 /// A program at a terminal of its own.
 class TerminalProgram {
@@ -28,9 +28,9 @@ class TerminalProgram {
 
   void type(const std::string& keys);
   /// Waits until what was printed since the last call contains `text`; false after `limit`.
-  bool wait_for(const std::string& text, std::chrono::seconds limit = std::chrono::seconds(60));
+  bool wait_for(const std::string& text, std::chrono::seconds limit = std::chrono::seconds(300));
   /// Waits for the end; -1 after `limit`.
-  int exit_code(std::chrono::seconds limit = std::chrono::seconds(60));
+  int exit_code(std::chrono::seconds limit = std::chrono::seconds(300));
   const std::string& output() const noexcept { return output_; }
 
  private:
