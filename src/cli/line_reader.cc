@@ -79,6 +79,9 @@ LineReader::LineReader(std::string history_file) {
   el_set(e.editor, EL_CLIENTDATA, &e.prompt);
   el_set(e.editor, EL_PROMPT, get_prompt);
   el_set(e.editor, EL_EDITOR, "emacs");
+  // A Ctrl-D typed before the editor took the terminal over arrives as NUL, which would start a literal
+  // insertion.
+  el_set(e.editor, EL_BIND, "^@", "em-delete-or-list", nullptr);
   el_set(e.editor, EL_SIGNAL, 0);  // Interrupt handles Ctrl-C
   el_set(e.editor, EL_HIST, ::history, e.history);
   el_source(e.editor, nullptr);  // ~/.editrc

@@ -208,18 +208,18 @@ TEST(Terminal, ChatWithHistory) {
   const std::string history = (scratch.path() / "state/history").string();
   {
     TerminalProgram program(at_terminal({}), {"TRIPTYCH_HISTORY=" + history, "TERM=xterm"});
-    ASSERT_TRUE(program.wait_for("> ")) << program.output();
+    ASSERT_TRUE(program.wait_for_prompt()) << program.output();
     program.type("/image " + kStar + "\n");
     ASSERT_TRUE(program.wait_for("1 picture or video for the next message")) << program.output();
-    ASSERT_TRUE(program.wait_for("> "));
+    ASSERT_TRUE(program.wait_for_prompt());
     program.type(kQuestion + "\n");
     ASSERT_TRUE(program.wait_for("\nsmall")) << program.output();
-    ASSERT_TRUE(program.wait_for("> "));
+    ASSERT_TRUE(program.wait_for_prompt());
     program.type("/reset\n");
-    ASSERT_TRUE(program.wait_for("> "));
+    ASSERT_TRUE(program.wait_for_prompt());
     program.type("\x1b[A\x1b[A\x1b[A\n");  // three lines up: /image again
     ASSERT_TRUE(program.wait_for("1 picture or video for the next message")) << program.output();
-    ASSERT_TRUE(program.wait_for("> "));  // before the prompt it would be the terminal's, not the editor's
+    ASSERT_TRUE(program.wait_for_prompt());
     program.type("\x04");
     EXPECT_EQ(program.exit_code(), 0);
   }
@@ -227,21 +227,27 @@ TEST(Terminal, ChatWithHistory) {
   EXPECT_EQ(std::filesystem::status(history).permissions() & std::filesystem::perms::others_all,
             std::filesystem::perms::none);
   TerminalProgram again(at_terminal({}), {"TRIPTYCH_HISTORY=" + history, "TERM=xterm"});
-  ASSERT_TRUE(again.wait_for("> "));
+  ASSERT_TRUE(again.wait_for_prompt());
   again.type("\x1b[A\n");
   EXPECT_TRUE(again.wait_for("1 picture or video for the next message")) << again.output();
 }
 
+TEST(Terminal, CtrlDTypedAheadEndsTheChat) {
+  TerminalProgram program(at_terminal({}), {"TRIPTYCH_HISTORY=", "TERM=xterm"});
+  program.type("\x04");
+  EXPECT_EQ(program.exit_code(), 0) << program.output();
+}
+
 TEST(Terminal, CtrlCCancelsTheAnswerNotTheProgram) {
   TerminalProgram program(at_terminal({"--ignore-eos"}), {"TRIPTYCH_HISTORY=", "TERM=xterm"});
-  ASSERT_TRUE(program.wait_for("> "));
+  ASSERT_TRUE(program.wait_for_prompt());
   program.type("half a line\x03");  // at the prompt: the line is dropped
-  ASSERT_TRUE(program.wait_for("> ")) << program.output();
+  ASSERT_TRUE(program.wait_for_prompt()) << program.output();
   program.type("Describe the image.\n");
   ASSERT_TRUE(program.wait_for(" ")) << program.output();
   ASSERT_TRUE(program.wait_for("\n"));
   program.type("\x03");
-  ASSERT_TRUE(program.wait_for("> ")) << program.output();
+  ASSERT_TRUE(program.wait_for_prompt()) << program.output();
   program.type("/quit\n");
   EXPECT_EQ(program.exit_code(), 0) << program.output();
 }

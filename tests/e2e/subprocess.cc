@@ -5,6 +5,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -139,6 +140,17 @@ bool TerminalProgram::wait_for(const std::string& text, std::chrono::seconds lim
     }
     if (Clock::now() > end) return false;
     read_some(100);
+  }
+}
+
+bool TerminalProgram::wait_for_prompt(std::chrono::seconds limit) {
+  if (!wait_for("> ", limit)) return false;
+  const auto end = Clock::now() + limit;
+  for (;;) {
+    termios state{};
+    if (tcgetattr(fd_, &state) == 0 && (state.c_lflag & static_cast<tcflag_t>(ICANON)) == 0) return true;
+    if (Clock::now() > end) return false;
+    read_some(5);
   }
 }
 

@@ -29,6 +29,9 @@ class TerminalProgram {
   void type(const std::string& keys);
   /// Waits until what was printed since the last call contains `text`; false after `limit`.
   bool wait_for(const std::string& text, std::chrono::seconds limit = std::chrono::seconds(300));
+  /// Waits for a prompt "> " and for the editor behind it, which takes the terminal over just after it has
+  /// printed that.
+  bool wait_for_prompt(std::chrono::seconds limit = std::chrono::seconds(300));
   /// Waits for the end; -1 after `limit`.
   int exit_code(std::chrono::seconds limit = std::chrono::seconds(300));
   const std::string& output() const noexcept { return output_; }
