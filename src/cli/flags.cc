@@ -1,5 +1,6 @@
 #include "cli/flags.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include <CLI/CLI.hpp>
@@ -31,13 +32,10 @@ void take(const std::optional<T>& given, T& value) {
 }
 
 const char* const kDTypes = "auto, fp32, fp16 or bf16";
-const CLI::IsMember is_dtype() { return CLI::IsMember({"auto", "fp32", "fp16", "bf16"}); }
+const std::vector<std::string> kDTypeWords = {"auto", "fp32", "fp16", "bf16"};
+const CLI::IsMember is_dtype() { return CLI::IsMember(kDTypeWords); }
 
 // What the backend can multiply, out of all that QuantFormat can name.
-bool is_float_word(const std::string& word) {
-  return word == "auto" || word == "fp32" || word == "fp16" || word == "bf16";
-}
-
 std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
   if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
   const QuantFormat format = QuantFormat::parse(word);
@@ -105,7 +103,7 @@ LoadOptions ModelFlags::load_options() const {
   out.pin_threads = pin;
   out.weight_formats.language = parse_quantization("--weights", dtype);
   if (!out.weight_formats.language) {
-    if (!is_float_word(dtype))
+    if (std::find(kDTypeWords.begin(), kDTypeWords.end(), dtype) == kDTypeWords.end())
       fail(ErrorCode::kInvalidArgument,
            "--weights: expected auto, fp32, fp16, bf16, int8 or int4[:gN|:channel][:sym|:asym], got \"{}\"",
            dtype);

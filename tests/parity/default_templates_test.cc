@@ -5,20 +5,15 @@
 
 #include "base/error.h"
 #include "models/testing/tiny_models.h"
+#include "parity/chat_messages.h"
 #include "text/chat_template.h"
 
 namespace triptych {
 namespace {
 
-ChatMessage say(std::string role, std::vector<ContentPart> parts) {
-  ChatMessage out;
-  out.role = std::move(role);
-  out.parts = std::move(parts);
-  return out;
-}
-
-const ContentPart kPicture{ContentPart::Kind::kImage, ""};
-ContentPart words(std::string text) { return {ContentPart::Kind::kText, std::move(text)}; }
+using test::kPicture;
+using test::say;
+using test::words;
 
 std::string render(const Model& model, std::vector<ChatMessage> messages) {
   ChatInput input;

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "engine/load.h"
+#include "parity/chat_messages.h"
 #include "support/shared_dir.h"
 
 namespace triptych {
@@ -59,15 +60,9 @@ ChatRequest request_of(std::vector<ChatMessage> messages) {
   return out;
 }
 
-ChatMessage say(std::string role, std::vector<ContentPart> parts) {
-  ChatMessage out;
-  out.role = std::move(role);
-  out.parts = std::move(parts);
-  return out;
-}
-
-const ContentPart kPicture{ContentPart::Kind::kImage, ""};
-ContentPart words(std::string text) { return {ContentPart::Kind::kText, std::move(text)}; }
+using test::kPicture;
+using test::say;
+using test::words;
 
 // ---- own templates
 

@@ -5,6 +5,14 @@
 #include "base/error.h"
 
 namespace triptych::cpu {
+namespace {
+
+// A few pieces a thread even out unequal speeds.
+std::int64_t wanted_pieces(const Runtime& runtime) {
+  return runtime.n_threads() == 1 ? 1 : std::int64_t{3} * runtime.n_threads();
+}
+
+}  // namespace
 
 void load_row(const LinearSpec& spec, std::int64_t index, float* out) {
   for (const WeightEntry& part : spec.parts) {
@@ -39,16 +47,67 @@ std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in) {
   return n_out;
 }
 
-Division divide_panels(const Runtime& runtime, std::int64_t n_panels, std::int64_t most,
-                       std::int64_t n_rows) {
-  Division out{most, 0, 1};
-  const std::int64_t wanted = runtime.n_threads() == 1 ? 1 : std::int64_t{3} * runtime.n_threads();
-  while (out.group > 1 && ceil_div(n_panels, out.group) < wanted) --out.group;
-  out.n_groups = ceil_div(n_panels, out.group);
-  // Few panels: rows are cut, too.
-  const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * kernels::kS8MaxRows));
-  out.n_splits = std::clamp<std::int64_t>(ceil_div(wanted, out.n_groups), 1, most_splits);
+QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k,
+                            std::int64_t more_floats) {
+  const std::int64_t m = args.n_rows;
+  const std::int64_t stride = ceil_div(k, 8) * 8;
+  float* memory = runtime.shared_scratch(static_cast<std::size_t>(m * 2 + more_floats + m * stride / 4));
+  const QuantizedRows out{reinterpret_cast<std::int8_t*>(memory + 2 * m + more_floats), stride, memory,
+                          reinterpret_cast<std::int32_t*>(memory + m), memory + 2 * m};
+  runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      std::int8_t* q = out.q + i * stride;
+      std::fill(q + k, q + stride, std::int8_t{0});
+      runtime.gemm_s8.quantize({k, args.x + i * args.x_stride, q, out.scales + i, out.sums + i});
+    }
+  });
   return out;
+}
+
+void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const QuantizedRows& rows,
+                        const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
+                        float* products) {
+  const std::int64_t n_rows_all = row_end - row_begin;
+  const std::int64_t n_tiles = ceil_div(n_rows_all, kernels::kS8MaxRows);
+  const std::int64_t stride = panels.n * kernels::kS8PanelWidth;
+  for (std::int64_t t = 0; t < n_tiles; ++t) {
+    const std::int64_t begin = row_begin + t * n_rows_all / n_tiles;
+    const int n_rows = static_cast<int>(row_begin + (t + 1) * n_rows_all / n_tiles - begin);
+    for (std::int64_t p = 0; p < panels.n; ++p)
+      runtime.gemm_s8.tile({n_rows, kernels::s8_quads(panels.k), rows.q + begin * rows.stride, rows.stride,
+                            panels.data + p * panels.panel_bytes, rows.scales + begin, rows.sums + begin,
+                            panels.column_scales + p * kernels::kS8PanelWidth,
+                            products + p * kernels::kS8PanelWidth, stride});
+    for (int r = 0; r < n_rows; ++r)
+      finish_row(runtime, args, panels.bias, begin + r, panels.first_column, panels.n_columns,
+                 products + r * stride);
+  }
+}
+
+std::int64_t panels_together(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes) {
+  constexpr std::int64_t kGroup_bytes = 512 * 1024;
+  constexpr std::int64_t kMaxGroup = 4;  // 256 columns are enough for an epilogue to be cheap
+  std::int64_t group = std::clamp<std::int64_t>(kGroup_bytes / panel_bytes, 1, kMaxGroup);
+  while (group > 1 && ceil_div(n_panels, group) < wanted_pieces(runtime)) --group;
+  return group;
+}
+
+void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t together, std::int64_t panel_bytes,
+                     std::int64_t n_rows, FunctionRef<void(const PanelItem& item, int thread)> body) {
+  const std::int64_t n_groups = ceil_div(n_panels, together);
+  const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * kernels::kS8MaxRows));
+  const std::int64_t n_splits =
+      std::clamp<std::int64_t>(ceil_div(wanted_pieces(runtime), n_groups), 1, most_splits);
+  const std::int64_t cost_bytes = together * panel_bytes * ceil_div(n_rows, n_splits);
+  runtime.parallel(n_groups * n_splits, cost_bytes, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t g = i / n_splits;
+      const std::int64_t s = i % n_splits;
+      body({g * together, std::min(n_panels, (g + 1) * together), s * n_rows / n_splits,
+            (s + 1) * n_rows / n_splits},
+           thread);
+    }
+  });
 }
 
 }  // namespace triptych::cpu

@@ -4,7 +4,9 @@
 #include <cstdint>
 
 #include "backend/backend.h"
+#include "backend/cpu/linear.h"
 #include "backend/cpu/runtime.h"
+#include "base/function_ref.h"
 
 namespace triptych::cpu {
 
@@ -15,13 +17,44 @@ std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in);
 /// Row `index` of the stack as float32, [n_in].
 void load_row(const LinearSpec& spec, std::int64_t index, float* out);
 
-/// How panels of output columns are handed out: groups of neighbours, and rows cut, too, when there are few.
-struct Division {
-  std::int64_t group;  // panels
-  std::int64_t n_groups;
-  std::int64_t n_splits;
+/// Rows of x as bytes, in the runtime's shared scratch until its next use.
+struct QuantizedRows {
+  std::int8_t* q;       // [M][stride], zeros from K on
+  std::int64_t stride;  // K rounded up to 8
+  float* scales;        // [M]
+  std::int32_t* sums;   // [M] of q
+  float* more;          // as many floats as were asked for
 };
-/// `most` panels of a group suit the caches.
-Division divide_panels(const Runtime& runtime, std::int64_t n_panels, std::int64_t most, std::int64_t n_rows);
+/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8). `more_floats` are reserved behind.
+QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k,
+                            std::int64_t more_floats = 0);
+
+/// Neighbouring panels of 8-bit weights, for products with rows of x.
+struct S8Panels {
+  const std::uint8_t* data;  // [n][panel_bytes]
+  std::int64_t panel_bytes;
+  std::int64_t n;
+  std::int64_t k;
+  const float* column_scales;  // [64 n]
+  const float* bias;           // of the whole weight, or null
+  std::int64_t first_column;   // of the whole weight
+  std::int64_t n_columns;      // that exist; the last panel may be padded
+};
+/// Output rows [row_begin, row_end) of the panels' columns: tiles of six rows meet all panels, then are
+/// finished. `products` holds 6 * 64 n floats.
+void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const QuantizedRows& rows,
+                        const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
+                        float* products);
+
+/// One piece of work: panels [panel_begin, panel_end) times rows [row_begin, row_end).
+struct PanelItem {
+  std::int64_t panel_begin, panel_end, row_begin, row_end;
+};
+/// Panels that are multiplied together: a few, as long as their 8-bit weights stay in the second-level cache;
+/// fewer when threads would have nothing to do.
+std::int64_t panels_together(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes);
+/// Hands out all panels in such groups, and rows in pieces, too, when there are few groups.
+void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t together, std::int64_t panel_bytes,
+                     std::int64_t n_rows, FunctionRef<void(const PanelItem& item, int thread)> body);
 
 }  // namespace triptych::cpu

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
+#include <numeric>
 
 #include "backend/cpu/linear_quantized.h"
 #include "base/error.h"
@@ -15,23 +16,9 @@ namespace triptych::cpu {
 namespace {
 
 constexpr std::int64_t kWidth = kernels::kS4PanelWidth;
-constexpr std::int64_t kFewRows = 12;              // up to here the weight is streamed
-constexpr std::int64_t kGroup_bytes = 512 * 1024;  // of 8-bit panels that stay in the second-level cache
-constexpr std::int64_t kMaxGroup = 4;  // panels; 256 columns are enough for an epilogue to be cheap
+constexpr std::int64_t kFewRows = 12;  // up to here the weight is streamed
 
 }  // namespace
-
-struct CpuLinearS4::Rows {
-  std::int8_t* q;
-  std::int64_t stride;
-  float* scales;
-  std::int32_t* sums;        // of whole rows
-  std::int32_t* group_sums;  // [M, n_groups], or null
-};
-
-struct CpuLinearS4::Item {
-  std::int64_t panel_begin, panel_end, row_begin, row_end;
-};
 
 CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_groups)
     : exact_groups_(exact_groups) {
@@ -99,116 +86,67 @@ void CpuLinearS4::quantize_panel(const LinearSpec& spec, std::int64_t index) {
   for (std::int64_t r = 0; r < n_rows; ++r) column_scales_[static_cast<std::size_t>(first + r)] /= 127;
 }
 
-CpuLinearS4::Rows CpuLinearS4::quantize_rows(Runtime& runtime, const LinearArgs& args, bool with_sums) const {
+// Rows times panels as they are stored, six rows at a time.
+void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) const {
   const std::int64_t m = args.n_rows;
-  const std::int64_t stride = layout_.padded_k();
   const std::int64_t n_groups = layout_.n_groups();
-  float* memory = runtime.shared_scratch(
-      static_cast<std::size_t>(m * (2 + (with_sums ? n_groups : 0)) + ceil_div(m * stride, 4)));
-  Rows rows{};
-  rows.stride = stride;
-  rows.scales = memory;
-  rows.sums = reinterpret_cast<std::int32_t*>(memory + m);
-  memory += 2 * m;
-  if (with_sums) {
-    rows.group_sums = reinterpret_cast<std::int32_t*>(memory);
-    memory += m * n_groups;
-  }
-  rows.q = reinterpret_cast<std::int8_t*>(memory);
-  runtime.parallel(m, 8 * layout_.k, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::int8_t* q = rows.q + i * stride;
-      for (std::int64_t k = std::max<std::int64_t>(0, stride - 8); k < stride; ++k) q[k] = 0;
-      runtime.gemm_s8.quantize({layout_.k, args.x + i * args.x_stride, q, rows.scales + i, rows.sums + i});
-      if (!with_sums) continue;
-      for (std::int64_t g = 0; g < n_groups; ++g) {
-        std::int32_t sum = 0;
-        const std::int64_t end_k = std::min(layout_.k, (g + 1) * layout_.group);
-        for (std::int64_t k = g * layout_.group; k < end_k; ++k) sum += q[k];
-        rows.group_sums[i * n_groups + g] = sum;
-      }
+  const QuantizedRows rows = quantize_rows(runtime, args, layout_.k, m * n_groups);
+  auto* group_sums = reinterpret_cast<std::int32_t*>(rows.more);  // [M, n_groups]
+  for (std::int64_t i = 0; i < m; ++i)
+    for (std::int64_t g = 0; g < n_groups; ++g) {
+      const std::int8_t* q = rows.q + i * rows.stride;
+      group_sums[i * n_groups + g] = std::accumulate(
+          q + g * layout_.group, q + std::min(layout_.k, (g + 1) * layout_.group), std::int32_t{0});
     }
-  });
-  return rows;
+  const std::int64_t n_tiles = ceil_div(m, kernels::kS4MaxRows);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * kWidth));
+  const auto multiply_panel = [&](std::int64_t index, float* products) {
+    const std::int64_t column = index * kWidth;
+    for (std::int64_t t = 0; t < n_tiles; ++t) {
+      const std::int64_t begin = t * m / n_tiles;
+      const int n_rows = static_cast<int>((t + 1) * m / n_tiles - begin);
+      runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
+                            group_sums + begin * n_groups, rows.scales + begin, panel(index), products,
+                            kWidth});
+      for (int r = 0; r < n_rows; ++r)
+        finish_row(runtime, args, bias(), begin + r, column, std::min(kWidth, n_out_ - column),
+                   products + r * kWidth);
+    }
+  };
+  runtime.parallel(ceil_div(n_out_, kWidth), layout_.panel_bytes() * n_tiles,
+                   [&](std::int64_t begin, std::int64_t end, int thread) {
+                     for (std::int64_t i = begin; i < end; ++i)
+                       multiply_panel(i, runtime.thread_scratch(thread));
+                   });
 }
 
-void CpuLinearS4::multiply_streamed(const Runtime& runtime, const LinearArgs& args, const Rows& rows,
-                                    std::int64_t index, float* products) const {
-  const std::int64_t n_tiles = ceil_div(args.n_rows, kernels::kS4MaxRows);
-  const std::int64_t column = index * kWidth;
-  for (std::int64_t t = 0; t < n_tiles; ++t) {
-    const std::int64_t begin = t * args.n_rows / n_tiles;
-    const int n_rows = static_cast<int>((t + 1) * args.n_rows / n_tiles - begin);
-    runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
-                          rows.group_sums + begin * layout_.n_groups(), rows.scales + begin, panel(index),
-                          products, kWidth});
-    for (int r = 0; r < n_rows; ++r)
-      finish_row(runtime, args, bias_.empty() ? nullptr : bias_.data(), begin + r, column,
-                 std::min(kWidth, n_out_ - column), products + r * kWidth);
-  }
-}
-
-// Panels become 8-bit, then tiles of six rows meet all of them, then their rows are finished.
-void CpuLinearS4::multiply_requantized(const Runtime& runtime, const LinearArgs& args, const Rows& rows,
-                                       const Item& item, float* scratch) const {
+// Rows times panels that are made 8-bit first.
+void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args) const {
+  const QuantizedRows rows = quantize_rows(runtime, args, layout_.k);
+  const std::int64_t n_panels = ceil_div(n_out_, kWidth);
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;
-  const std::int64_t n_panels = item.panel_end - item.panel_begin;
-  const std::int64_t stride = n_panels * kWidth;
-  float* products = scratch;
-  auto* panels = reinterpret_cast<std::uint8_t*>(scratch + kernels::kS8MaxRows * stride);
-  for (std::int64_t p = 0; p < n_panels; ++p)
-    runtime.gemm_s4.requantize({layout_, panel(item.panel_begin + p),
-                                column_scales_.data() + (item.panel_begin + p) * kWidth,
-                                panels + p * panel_bytes});
-  const std::int64_t column = item.panel_begin * kWidth;
-  const std::int64_t n_columns = std::min(item.panel_end * kWidth, n_out_) - column;
-  const std::int64_t n_rows_all = item.row_end - item.row_begin;
-  const std::int64_t n_tiles = ceil_div(n_rows_all, kernels::kS8MaxRows);
-  for (std::int64_t t = 0; t < n_tiles; ++t) {
-    const std::int64_t begin = item.row_begin + t * n_rows_all / n_tiles;
-    const int n_rows = static_cast<int>(item.row_begin + (t + 1) * n_rows_all / n_tiles - begin);
-    for (std::int64_t p = 0; p < n_panels; ++p)
-      runtime.gemm_s8.tile({n_rows, kernels::s8_quads(layout_.k), rows.q + begin * rows.stride, rows.stride,
-                            panels + p * panel_bytes, rows.scales + begin, rows.sums + begin,
-                            column_scales_.data() + (item.panel_begin + p) * kWidth, products + p * kWidth,
-                            stride});
-    for (int r = 0; r < n_rows; ++r)
-      finish_row(runtime, args, bias_.empty() ? nullptr : bias_.data(), begin + r, column, n_columns,
-                 products + r * stride);
-  }
+  const std::int64_t together = panels_together(runtime, n_panels, panel_bytes);
+  const std::int64_t product_floats = kernels::kS8MaxRows * together * kWidth;
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(product_floats + together * panel_bytes / 4));
+  for_panel_items(
+      runtime, n_panels, together, panel_bytes, args.n_rows, [&](const PanelItem& item, int thread) {
+        float* products = runtime.thread_scratch(thread);
+        auto* panels = reinterpret_cast<std::uint8_t*>(products + product_floats);
+        for (std::int64_t p = item.panel_begin; p < item.panel_end; ++p)
+          runtime.gemm_s4.requantize({layout_, panel(p), column_scales_.data() + p * kWidth,
+                                      panels + (p - item.panel_begin) * panel_bytes});
+        const std::int64_t first = item.panel_begin * kWidth;
+        multiply_s8_panels(
+            runtime, args, rows,
+            {panels, panel_bytes, item.panel_end - item.panel_begin, layout_.k, column_scales_.data() + first,
+             bias(), first, std::min(item.panel_end * kWidth, n_out_) - first},
+            item.row_begin, item.row_end, products);
+      });
 }
 
 void CpuLinearS4::multiply(Runtime& runtime, const LinearArgs& args) const {
-  const std::int64_t m = args.n_rows;
-  const std::int64_t n_panels = ceil_div(n_out_, kWidth);
-  const bool streamed = m <= kFewRows || exact_groups_;
-  const Rows rows = quantize_rows(runtime, args, streamed);
-  if (streamed) {
-    runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * kWidth));
-    runtime.parallel(n_panels, layout_.panel_bytes() * ceil_div(m, kernels::kS4MaxRows),
-                     [&](std::int64_t begin, std::int64_t end, int thread) {
-                       for (std::int64_t i = begin; i < end; ++i)
-                         multiply_streamed(runtime, args, rows, i, runtime.thread_scratch(thread));
-                     });
-    return;
-  }
-  const std::int64_t s8_bytes = layout_.padded_k() * kWidth;
-  const Division division =
-      divide_panels(runtime, n_panels, std::clamp<std::int64_t>(kGroup_bytes / s8_bytes, 1, kMaxGroup), m);
-  runtime.reserve_thread_scratch(
-      static_cast<std::size_t>(division.group * (kernels::kS8MaxRows * kWidth + ceil_div(s8_bytes, 4))));
-  runtime.parallel(division.n_groups * division.n_splits,
-                   division.group * s8_bytes * ceil_div(m, division.n_splits),
-                   [&](std::int64_t begin, std::int64_t end, int thread) {
-                     for (std::int64_t i = begin; i < end; ++i) {
-                       const std::int64_t g = i / division.n_splits;
-                       const std::int64_t s = i % division.n_splits;
-                       multiply_requantized(runtime, args, rows,
-                                            {g * division.group, std::min(n_panels, (g + 1) * division.group),
-                                             s * m / division.n_splits, (s + 1) * m / division.n_splits},
-                                            runtime.thread_scratch(thread));
-                     }
-                   });
+  if (args.n_rows <= kFewRows || exact_groups_) return multiply_streamed(runtime, args);
+  multiply_requantized(runtime, args);
 }
 
 }  // namespace triptych::cpu

@@ -28,14 +28,10 @@ class CpuLinearS4 final : public CpuWeight {
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
 
  private:
-  struct Rows;  // of x, quantized
-  struct Item;  // a piece of work
   void quantize_panel(const LinearSpec& spec, std::int64_t index);
-  Rows quantize_rows(Runtime& runtime, const LinearArgs& args, bool with_sums) const;
-  void multiply_streamed(const Runtime& runtime, const LinearArgs& args, const Rows& rows, std::int64_t panel,
-                         float* products) const;
-  void multiply_requantized(const Runtime& runtime, const LinearArgs& args, const Rows& rows,
-                            const Item& item, float* scratch) const;
+  void multiply_streamed(Runtime& runtime, const LinearArgs& args) const;
+  void multiply_requantized(Runtime& runtime, const LinearArgs& args) const;
+  const float* bias() const noexcept { return bias_.empty() ? nullptr : bias_.data(); }
   const std::uint8_t* panel(std::int64_t index) const noexcept {
     return reinterpret_cast<const std::uint8_t*>(panels_.data()) + index * layout_.panel_bytes();
   }

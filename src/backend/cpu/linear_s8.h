@@ -32,11 +32,7 @@ class CpuLinearS8 final : public CpuWeight {
   float scale(std::int64_t row) const noexcept { return scales_[static_cast<std::size_t>(row)]; }
 
  private:
-  struct Rows;  // of x, quantized
   void quantize_panel(const LinearSpec& spec, std::int64_t index);
-  void multiply_panels(const Runtime& runtime, const LinearArgs& args, const Rows& rows,
-                       std::int64_t panel_begin, std::int64_t panel_end, std::int64_t row_begin,
-                       std::int64_t row_end, float* products) const;
 
   std::int64_t n_out_ = 0;
   std::int64_t n_in_ = 0;

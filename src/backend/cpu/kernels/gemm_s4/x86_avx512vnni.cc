@@ -1,6 +1,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/kernels/gemm_s4/gemm_s4.h"
+#include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
 namespace {
@@ -80,24 +81,10 @@ void columns(const S4RowsArgs& t, int first) {
 
 // One or two rows take all four vectors of columns; more rows two at a time, to stay within the registers.
 void rows(const S4RowsArgs& t) {
-  switch (t.n_rows) {
-    case 1:
-      return columns<1, 4>(t, 0);
-    case 2:
-      return columns<2, 4>(t, 0);
-    case 3:
-      columns<3, 2>(t, 0);
-      return columns<3, 2>(t, 2);
-    case 4:
-      columns<4, 2>(t, 0);
-      return columns<4, 2>(t, 2);
-    case 5:
-      columns<5, 2>(t, 0);
-      return columns<5, 2>(t, 2);
-    default:
-      columns<6, 2>(t, 0);
-      return columns<6, 2>(t, 2);
-  }
+  with_row_count(t.n_rows, [&](auto n) {
+    constexpr int kVectors = n.value <= 2 ? 4 : 2;
+    for (int first = 0; first < 4; first += kVectors) columns<n.value, kVectors>(t, first);
+  });
 }
 
 // 16 columns of four elements: bits [shift, shift + 4) of each byte become signed bytes (q - zero) * ratio,

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+#include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
 namespace {
@@ -44,20 +45,7 @@ void rows(const S8TileArgs& t) {
 }
 
 void tile(const S8TileArgs& t) {
-  switch (t.n_rows) {
-    case 1:
-      return rows<1>(t);
-    case 2:
-      return rows<2>(t);
-    case 3:
-      return rows<3>(t);
-    case 4:
-      return rows<4>(t);
-    case 5:
-      return rows<5>(t);
-    default:
-      return rows<6>(t);
-  }
+  with_row_count(t.n_rows, [&](auto n) { rows<n.value>(t); });
 }
 
 // Magnitudes compare as integers, and infinity and NaN are the largest.

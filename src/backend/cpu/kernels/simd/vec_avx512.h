@@ -152,16 +152,18 @@ TRIPTYCH_INLINE void vstore_as_n(void* p, ptrdiff_t i, Vf v, int n) {
   }
 }
 
-/// Rows become columns: v[i] lane j <-> v[j] lane i.
-TRIPTYCH_INLINE void vtranspose(Vf* v) {
-  Vf t[16];
+/// Transposes within blocks of four rows and four lanes: v[4g + c] lane 4q + s becomes element (row 4g + s,
+/// column 4q + c).
+template <int kRows>
+TRIPTYCH_INLINE void vtranspose_blocks(Vf* v) {
+  Vf t[kRows];
   TRIPTYCH_UNROLL
-  for (int i = 0; i < 16; i += 2) {
+  for (int i = 0; i < kRows; i += 2) {
     t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
     t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
   }
   TRIPTYCH_UNROLL
-  for (int i = 0; i < 16; i += 4) {
+  for (int i = 0; i < kRows; i += 4) {
     const __m512d a = _mm512_castps_pd(t[i]);
     const __m512d b = _mm512_castps_pd(t[i + 1]);
     const __m512d c = _mm512_castps_pd(t[i + 2]);
@@ -171,7 +173,13 @@ TRIPTYCH_INLINE void vtranspose(Vf* v) {
     v[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
     v[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
   }
-  // v[4g + c] lane 4q + s = element (row 4g + s, column 4q + c); now transpose the 4 x 4 blocks of lanes.
+}
+
+/// Rows become columns: v[i] lane j <-> v[j] lane i.
+TRIPTYCH_INLINE void vtranspose(Vf* v) {
+  vtranspose_blocks<16>(v);
+  Vf t[16];
+  // Now the 4 x 4 blocks of lanes.
   TRIPTYCH_UNROLL
   for (int c = 0; c < 4; ++c) {
     const Vf lo01 = _mm512_shuffle_f32x4(v[c], v[4 + c], 0x88);
@@ -190,24 +198,8 @@ TRIPTYCH_INLINE void vtranspose(Vf* v) {
 // Eight rows of sixteen columns become columns of eight rows, two to a vector. Packing takes eight rows at a
 // time: rows a multiple of 4 KB apart share the eight places of one set of the first-level cache.
 TRIPTYCH_INLINE void vtranspose8(Vf* v) {
+  vtranspose_blocks<8>(v);
   Vf t[8];
-  TRIPTYCH_UNROLL
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm512_unpacklo_ps(v[i], v[i + 1]);
-    t[i + 1] = _mm512_unpackhi_ps(v[i], v[i + 1]);
-  }
-  TRIPTYCH_UNROLL
-  for (int i = 0; i < 8; i += 4) {
-    const __m512d a = _mm512_castps_pd(t[i]);
-    const __m512d b = _mm512_castps_pd(t[i + 1]);
-    const __m512d c = _mm512_castps_pd(t[i + 2]);
-    const __m512d d = _mm512_castps_pd(t[i + 3]);
-    v[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
-    v[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
-    v[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
-    v[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
-  }
-  // v[4g + c] lane 4q + s = element (row 4g + s, column 4q + c).
   const __m512i low = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
   const __m512i high = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
   TRIPTYCH_UNROLL
