@@ -121,8 +121,12 @@ void add_eval_command(CLI::App& program, Action& action) {
       ->type_name("N");
   app.add_flag("--no-control", flags->no_control, "Leave out the run with a blank picture");
   app.add_flag("--no-likelihood", flags->no_likelihood, "Leave out the log-likelihood of the known answers");
-  app.add_option("--min-accuracy", flags->min_accuracy, "Exit code 1 below this share")->type_name("X");
-  app.add_option("--mistakes", flags->show_mistakes, "Show the first N wrong answers")->type_name("N");
+  app.add_option("--min-accuracy", flags->min_accuracy, "Exit code 1 below this share")
+      ->check(is_within(0, 1))
+      ->type_name("X");
+  app.add_option("--mistakes", flags->show_mistakes, "Show the first N wrong answers")
+      ->check(CLI::Range(0, 1 << 30).description(""))
+      ->type_name("N");
   app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
                  "Keep keys and values as fp16 (auto), fp32 or bf16")
       ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))

@@ -355,6 +355,7 @@ void add_verify_command(CLI::App& program, Action& action) {
          "--tolerance", flags->tolerance,
          "Largest error allowed, relative to the largest magnitude (default 1e-4; 1e-2 with --weights "
          "fp16, 5e-2 with bf16, 0.2 with int8, 1 with int4)")
+      ->check(is_within(0, 1e6))
       ->type_name("X");
   app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
                  "Keep keys and values as fp32 (auto), fp16 or bf16")

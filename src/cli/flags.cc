@@ -35,6 +35,18 @@ const char* const kDTypes = "auto, fp32, fp16 or bf16";
 const std::vector<std::string> kDTypeWords = {"auto", "fp32", "fp16", "bf16"};
 const CLI::IsMember is_dtype() { return CLI::IsMember(kDTypeWords); }
 
+// The parser itself takes -1 for the largest number, and wraps beyond it.
+CLI::Validator is_unsigned_64() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string {
+        std::uint64_t value = 0;
+        const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
+        return whole ? "" : "expected a whole number from 0 to 18446744073709551615, got " + text;
+      },
+      "");
+}
+
 // What the backend can multiply, out of all that QuantFormat can name.
 std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
   if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
@@ -48,6 +60,19 @@ std::optional<QuantFormat> parse_quantization(const char* flag, const std::strin
 }
 
 }  // namespace
+
+CLI::Validator is_within(double low, double high) {
+  return CLI::Validator(
+      [low, high](const std::string& text) -> std::string {
+        double value = 0;
+        const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
+        return whole && value >= low && value <= high
+                   ? ""
+                   : fmt::format("expected a number from {} to {}, got {}", low, high, text);
+      },
+      "");
+}
 
 std::optional<DType> parse_dtype(const std::string& name) {
   if (name == "auto") return std::nullopt;
@@ -118,6 +143,12 @@ LoadOptions ModelFlags::load_options() const {
   };
   out.weight_formats.vision = part("--vision-weights", vision_weights);
   out.weight_formats.lm_head = part("--lm-head", lm_head);
+  const auto is_int4 = [](const std::optional<QuantFormat>& format) {
+    return format && format->code == QuantCode::kInt4;
+  };
+  const WeightFormats& formats = out.weight_formats;
+  if (exact_groups && !is_int4(formats.language) && !is_int4(formats.vision) && !is_int4(formats.lm_head))
+    fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
   out.exact_groups = exact_groups;
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;
@@ -166,7 +197,8 @@ void SamplingFlags::add_to(CLI::App& app) {
             ->expected(1)
             ->take_all(),
         "ID=BIAS");
-  group(app.add_option("--seed", seed, "The same seed gives the same answer, with any number of threads"),
+  group(app.add_option("--seed", seed, "The same seed gives the same answer, with any number of threads")
+            ->check(is_unsigned_64()),
         "N");
   group(app.add_option("--stop", stop, "End the answer before this text; may be repeated")
             ->expected(1)
@@ -175,7 +207,8 @@ void SamplingFlags::add_to(CLI::App& app) {
   group(app.add_option("--stop-token-ids", stop_token_ids, "Further tokens that end the answer")
             ->delimiter(','),
         "ID,...");
-  group(app.add_option("--logprobs", n_logprobs, "Report each token's log probability and the N likeliest"),
+  group(app.add_option("--logprobs", n_logprobs, "Report each token's log probability and the N likeliest")
+            ->check(CLI::Range(0, 100).description("")),
         "N");
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the model's own stop token")->group("Sampling");
 }

@@ -12,7 +12,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 
 namespace triptych::cli {
 
@@ -35,6 +36,9 @@ struct ModelFlags {
   LoadOptions load_options() const;
   std::unique_ptr<LoadedModel> open() const { return LoadedModel::open(model, load_options()); }
 };
+
+/// A check that a number lies in [low, high]; NaN does not.
+CLI::Validator is_within(double low, double high);
 
 /// --ctx-size, --kv-cache-dtype.
 struct ContextFlags {

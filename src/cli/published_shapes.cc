@@ -110,6 +110,8 @@ Json published_config(std::string_view name, int n_layers) {
   for (const PublishedShape& shape : published_shapes()) {
     if (shape.name == name) {
       Json config = parse_json(shape.config, shape.name);
+      if (const auto all = language_layers(config); all && n_layers > *all)
+        fail(ErrorCode::kInvalidArgument, "--layers {}: {} has {}", n_layers, name, *all);
       if (n_layers > 0) set_language_layers(config, n_layers);
       return config;
     }

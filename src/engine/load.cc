@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/profile.h"
+#include "text/utf8.h"
 
 namespace triptych {
 namespace {
@@ -339,6 +340,8 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
       fail(ErrorCode::kInvalidArgument, "{} has no system prompt", info().architecture);
     for (const ContentPart& part : message.parts) {
       if (part.kind != ContentPart::Kind::kText) ++n_parts;
+      if (!utf8::is_valid(part.text))
+        fail(ErrorCode::kInvalidArgument, "the {} message is not valid UTF-8", message.role);
       if (part.kind == ContentPart::Kind::kText && message.role == "user") user_text += part.text;
     }
   }

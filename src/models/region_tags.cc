@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -76,6 +77,17 @@ std::size_t read_points(std::string_view text, std::size_t n_points, std::string
   return cursor.take(close) ? cursor.position() : 0;
 }
 
+// Models name corners in any order; a box has its top left first.
+void order_corners(Region& region) {
+  if (region.kind != RegionKind::kBox) return;
+  const auto order = [](auto& points) {
+    if (points[0].x > points[1].x) std::swap(points[0].x, points[1].x);
+    if (points[0].y > points[1].y) std::swap(points[0].y, points[1].y);
+  };
+  order(region.points_1000);
+  order(region.points_px);
+}
+
 int scaled(double thousandths, int size_px) {
   return static_cast<int>(thousandths / kFullScale * static_cast<double>(size_px));
 }
@@ -115,6 +127,7 @@ std::optional<Region> region_of(std::string_view text, const MediaPlan& plan) tr
   }
   if (values.empty()) return std::nullopt;
   for (std::size_t i = 0; i < values.size(); i += 2) add_point(region, values[i], values[i + 1], plan);
+  order_corners(region);
   if (const auto label = object.find("label"); label != object.end() && label->is_string())
     region.label = trimmed(label->get_ref<const std::string&>());
   return region;
@@ -165,6 +178,7 @@ std::vector<Region> find_tagged_regions(std::string_view answer, const RegionTag
       region.media_index = picture;
       for (const PointPerMille& p : region.points_1000)
         region.points_px.push_back({scaled(p.x, meta.width_px), scaled(p.y, meta.height_px)});
+      order_corners(region);
       out.push_back(std::move(region));
       continue;
     }

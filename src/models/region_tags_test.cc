@@ -42,6 +42,17 @@ TEST(RegionTags, ABoxWithItsName) {
   EXPECT_THAT(found[0].points_px, ElementsAre(PointPx{64, 66}, PointPx{192, 332}));
 }
 
+TEST(RegionTags, CornersComeTopLeftFirst) {
+  const auto found = find("<box>(900,100),(100,900)</box>");
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].points_1000, ElementsAre(PointPerMille{100, 100}, PointPerMille{900, 900}));
+  EXPECT_THAT(found[0].points_px, ElementsAre(PointPx{100, 100}, PointPx{900, 900}));
+  const MediaPlan one = plan(448, 448);
+  const auto json = find_json_regions(R"({"bbox_2d": [400, 300, 4, 3], "label": "x"})", {&one, 1});
+  ASSERT_THAT(json, SizeIs(1));
+  EXPECT_THAT(json[0].points_px, ElementsAre(PointPx{4, 3}, PointPx{400, 300}));
+}
+
 TEST(RegionTags, BoxesAfterANameShareItUntilOtherTextComes) {
   const auto found = find(
       "There are <ref>dogs</ref><box>(1,2),(3,4)</box><box>(5,6),(7,8)</box>, <box>(9,10),(11,12)</box> and "

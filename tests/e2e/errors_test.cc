@@ -145,6 +145,30 @@ TEST(Errors, UnknownInstructionSet) {
   expect_bad_input(triptych({"run", kModel.string(), "--prompt", "x"}, "", {"TRIPTYCH_ISA=mmx"}), "mmx");
 }
 
+TEST(Flags, WhatCannotBeMeantIsRefused) {
+  const std::vector<std::vector<std::string>> calls = {
+      {"run", kModel.string(), "--prompt", "x", "--seed", "-1"},
+      {"run", kModel.string(), "--prompt", "x", "--seed", "18446744073709551616"},
+      {"run", kModel.string(), "--prompt", "x", "--logprobs", "-1"},
+      {"run", kModel.string(), "--prompt", "x", "--exact-groups"},
+      {"run", kModel.string(), "--prompt", "caf\xe9"},
+      {"verify", kModel.string(), "--tolerance", "nan"},
+      {"verify", kModel.string(), "--tolerance", "-1"},
+      {"eval", kModel.string(), "--data", "x", "--min-accuracy", "nan"},
+      {"bench", "--shapes", "llava-0.5b", "--layers", "999"},
+  };
+  for (const auto& call : calls) {
+    const RunResult result = triptych(call);
+    EXPECT_EQ(result.exit_code, 2) << call.back();
+    EXPECT_EQ(result.out, "") << call.back();
+    EXPECT_THAT(result.err, testing::StartsWith("triptych: error: "));
+  }
+  EXPECT_EQ(triptych({"run", kModel.string(), "--prompt", "x", "--max-tokens", "1", "--seed",
+                      "18446744073709551615"})
+                .exit_code,
+            0);
+}
+
 TEST(Output, AFullDiskIsNoSuccess) {
   if (!std::filesystem::is_character_file("/dev/full")) GTEST_SKIP() << "no /dev/full here";
   const RunResult result = run_program({"/bin/sh", "-c", program_path() + " --version > /dev/full"}, "", {});

@@ -132,8 +132,9 @@ TEST(Eval, AccuracyAndControl) {
   EXPECT_GT(out["total"]["mean_logprob"], -0.2);
   EXPECT_TRUE(out["kinds"].contains("Describe the"));
   EXPECT_EQ(out["mistakes"].size(), 60U - out["total"]["right"].get<std::size_t>());
-  const RunResult strict = triptych({"eval", kModel.string(), "--data", data, "--limit", "12", "--no-control",
-                                     "--no-likelihood", "--min-accuracy", "1.01"});
+  // The model errs now and then: all of 200 would be more than it can.
+  const RunResult strict = triptych({"eval", kModel.string(), "--data", data, "--limit", "200",
+                                     "--no-control", "--no-likelihood", "--min-accuracy", "1"});
   EXPECT_EQ(strict.exit_code, 1);
   EXPECT_THAT(strict.out, HasSubstr("exact match"));
   expect_bad_input(triptych({"eval", kModel.string(), "--data", "/nowhere"}), "questions.jsonl");
