@@ -1,6 +1,6 @@
-// Recognising content that was seen before: a keyed 128-bit hash (SipHash-2-4 with the longer output;
-// Aumasson and Bernstein, "SipHash: a fast short-input PRF", 2012). The key is drawn once a process, so that
-// nobody outside can make two contents that look equal.
+// Recognising content that was seen before: a keyed 128-bit BLAKE2b (libsodium's crypto_generichash). The key
+// is drawn once a process: nobody outside can make two contents that look equal, or tell what a fingerprint
+// stands for.
 #pragma once
 
 #include <cstddef>
@@ -15,12 +15,8 @@ struct Fingerprint {
   friend bool operator==(const Fingerprint&, const Fingerprint&) = default;
 };
 
-struct SipKey {
-  std::uint64_t k0 = 0, k1 = 0;
-};
-
-/// SipHash-2-4-128 of the bytes.
-Fingerprint sip_hash_128(std::span<const std::byte> bytes, SipKey key) noexcept;
+/// Of the bytes, with `key` (16 to 64 bytes).
+Fingerprint keyed_fingerprint(std::span<const std::byte> bytes, std::span<const std::byte> key);
 
 /// With the process's key.
 Fingerprint fingerprint(std::span<const std::byte> bytes);
