@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/kv_dtype.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
@@ -46,7 +47,7 @@ struct KvGeometry {
   int head_dim = 0;
   int page_tokens = 64;  // tokens a page holds
   int n_pages = 0;
-  DType dtype = DType::kF32;  // kF32, kF16 or kBF16
+  KvDType dtype = KvDType::kF32;
 };
 
 /// One sequence of a step: which rows of the batch are its new tokens and where its keys and values lie.

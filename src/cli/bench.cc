@@ -125,7 +125,7 @@ struct Bench {
     const auto add = [&](const char* name, std::int64_t n_items, const char* unit, const Cost& cost) {
       out.stages.push_back({name, median(times[name]), n_items, unit, cost});
     };
-    const LanguageCost language(model.model(), size_bytes(options.kv_cache_dtype));
+    const LanguageCost language(model.model(), options.kv_cache_dtype);
     // The projector's own share follows from its parameters; both zones together were counted.
     Cost projector;
     for (const auto& [name, size] : model.model().part_sizes().parts)

@@ -16,7 +16,7 @@ struct BenchOptions {
   std::int64_t decode_tokens = 32;
   int n_repeats = 3;
   int picture_width_px = 1920, picture_height_px = 1080;
-  DType kv_cache_dtype = DType::kF16;
+  KvDType kv_cache_dtype = KvDType::kF16;
   MediaOptions media = {};
 };
 

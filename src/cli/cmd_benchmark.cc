@@ -125,7 +125,7 @@ int bench(BenchFlags flags) {
   }
   if (flags.model.model.empty() && flags.shapes.empty())
     fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
-  flags.options.kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF16);
+  flags.options.kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16);
   std::string description;
   reset_peak_memory();
   const auto model = make_model(flags, description);
@@ -178,10 +178,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->check(CLI::Range(1, 16384).description(""))
       ->capture_default_str()
       ->type_name("N");
-  app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
-                 "Keep keys and values as fp16 (auto), fp32 or bf16")
-      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
-      ->type_name("TYPE");
+  add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
   app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
   std::string footer = "Shapes:\n";

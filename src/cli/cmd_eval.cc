@@ -66,7 +66,7 @@ int run_eval(const EvalFlags& flags) {
                             .control = !flags.no_control,
                             .n_sequences = flags.batch,
                             .media = flags.media.options,
-                            .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF16)};
+                            .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16)};
   EvalReport report;
   {
     ProgressBar bar("eval", static_cast<std::int64_t>(questions.size()));
@@ -127,10 +127,7 @@ void add_eval_command(CLI::App& program, Action& action) {
   app.add_option("--mistakes", flags->show_mistakes, "Show the first N wrong answers")
       ->check(CLI::Range(0, 1 << 30).description(""))
       ->type_name("N");
-  app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
-                 "Keep keys and values as fp16 (auto), fp32 or bf16")
-      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
-      ->type_name("TYPE");
+  add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
   flags->media.add_to(app);
   app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
   app.footer(

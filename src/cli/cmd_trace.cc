@@ -55,7 +55,7 @@ int trace(const TraceFlags& flags) {
   for (std::size_t i = 0; i < pixels.size(); ++i)
     tensors.push_back({pixels.size() == 1 ? "pixel_values" : fmt::format("pixel_values.{}", i), pixels[i]});
 
-  Engine engine(*model, flags.context.engine_options(DType::kF32));
+  Engine engine(*model, flags.context.engine_options(KvDType::kF32));
   TapRecorder recorder;
   const TensorView logits = engine.forward_prompt(request, &recorder);
   const std::int64_t n_pictures = n_stacked_pictures(request.media);

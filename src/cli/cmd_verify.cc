@@ -43,12 +43,12 @@ Precision coarsest_precision(const VerifyFlags& flags) {
   const WeightFormats formats = flags.model.load_options().weight_formats;
   for (const auto* part : {&formats.language, &formats.vision, &formats.lm_head})
     if (*part && (*part)->code == QuantCode::kInt4) return {"int4", kInt4Tolerance};
-  if (formats.any()) return {"int8", kInt8Tolerance};
-  DType out = DType::kF32;
-  for (const std::string* word : {&flags.model.dtype, &flags.kv_cache_dtype}) {
-    const DType dtype = parse_dtype(*word).value_or(DType::kF32);
-    if (dtype == DType::kBF16 || out == DType::kF32) out = dtype;
-  }
+  const KvDType kv = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32);
+  if (kv == KvDType::kInt4) return {"int4", kInt4Tolerance};
+  if (formats.any() || is_quantized(kv)) return {"int8", kInt8Tolerance};
+  DType out = parse_dtype(flags.model.dtype).value_or(DType::kF32);
+  if (kv == KvDType::kBF16) out = DType::kBF16;
+  if (kv == KvDType::kF16 && out == DType::kF32) out = DType::kF16;
   return {dtype_word(out), out == DType::kBF16 ? 5e-2 : out == DType::kF16 ? 1e-2 : kFp32Tolerance};
 }
 
@@ -307,7 +307,7 @@ int verify(const VerifyFlags& flags) {
   const auto model = flags.model.open();
   const VerifyOptions options{.tolerance = tolerance.values,
                               .pixel_tolerance = tolerance.pixels,
-                              .kv_cache_dtype = parse_dtype(flags.kv_cache_dtype).value_or(DType::kF32),
+                              .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32),
                               .errors_a_margin = precision.word == "int4" ? 2.0 : 1.0,
                               .media = flags.media.options};
   const auto reports =
@@ -357,10 +357,7 @@ void add_verify_command(CLI::App& program, Action& action) {
          "fp16, 5e-2 with bf16, 0.2 with int8, 1 with int4)")
       ->check(is_within(0, 1e6))
       ->type_name("X");
-  app.add_option("--kv-cache-dtype", flags->kv_cache_dtype,
-                 "Keep keys and values as fp32 (auto), fp16 or bf16")
-      ->check(CLI::IsMember({"auto", "fp32", "fp16", "bf16"}))
-      ->type_name("TYPE");
+  add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp32");
   flags->media.add_to(app);
   app.add_flag("--no-baseline", flags->no_baseline,
                "In 16 bits: do not run float32 first, to show its errors beside");

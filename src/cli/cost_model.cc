@@ -21,7 +21,7 @@ Cost& Cost::operator+=(const Cost& other) noexcept {
   return *this;
 }
 
-LanguageCost::LanguageCost(const Model& model, std::size_t kv_element_bytes) {
+LanguageCost::LanguageCost(const Model& model, KvDType kv_cache_dtype) {
   const ModelInfo& info = model.info();
   const PartSizes::Size& part = language_part(model);
   // The table of embeddings and the output layer are both counted among the parameters, also when they are
@@ -34,8 +34,8 @@ LanguageCost::LanguageCost(const Model& model, std::size_t kv_element_bytes) {
     int8_head_share_ = 1;
   attention_width_ = static_cast<double>(info.n_layers) * info.n_heads * info.head_dim;
   read_bytes_ = static_cast<double>(part.read_bytes);
-  kv_bytes_per_token_ = std::int64_t{2} * info.n_layers * info.n_kv_heads * info.head_dim *
-                        static_cast<std::int64_t>(kv_element_bytes);
+  kv_bytes_per_token_ =
+      std::int64_t{2} * info.n_layers * info.n_kv_heads * kv_row_size_bytes(kv_cache_dtype, info.head_dim);
 }
 
 Cost LanguageCost::prefill(std::int64_t n_tokens) const {

@@ -22,8 +22,7 @@ struct Cost {
 /// The language model alone: matrices, and attention over the cache. Norms and activations are left out.
 class LanguageCost {
  public:
-  /// `kv_element_bytes` of a stored key or value.
-  LanguageCost(const Model& model, std::size_t kv_element_bytes);
+  LanguageCost(const Model& model, KvDType kv_cache_dtype);
 
   /// A prompt of n tokens from an empty cache, logits for its last token only.
   Cost prefill(std::int64_t n_tokens) const;

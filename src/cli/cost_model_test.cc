@@ -60,7 +60,7 @@ Json small_config() {
 
 TEST(LanguageCost, AgreesWithWhatIsCountedInARun) {
   const auto model = LoadedModel::with_random_weights(small_config(), DType::kF32, {.n_threads = 1});
-  const LanguageCost cost(model->model(), 2);
+  const LanguageCost cost(model->model(), KvDType::kF16);
   EXPECT_EQ(cost.kv_bytes_per_token(), 2 * 2 * 4 * 16 * 2);
 
   PreparedRequest request;

@@ -64,7 +64,7 @@ struct EvalOptions {
   bool control = true;
   int n_sequences = 16;  // answered at once
   MediaOptions media = {};
-  DType kv_cache_dtype = DType::kF16;
+  KvDType kv_cache_dtype = KvDType::kF16;
   std::size_t visual_cache_bytes = std::size_t{64} << 20;  // pictures kept from earlier questions
 };
 

@@ -33,6 +33,9 @@ void take(const std::optional<T>& given, T& value) {
 
 const char* const kDTypes = "auto, fp32, fp16 or bf16";
 const std::vector<std::string> kDTypeWords = {"auto", "fp32", "fp16", "bf16"};
+const std::vector<std::string> kKvDTypeWords = {"auto", "fp32", "fp16",     "bf16",
+                                                "int8", "fp8",  "fp8_e4m3", "int4"};
+
 const CLI::IsMember is_dtype() { return CLI::IsMember(kDTypeWords); }
 
 // The parser itself takes -1 for the largest number, and wraps beyond it.
@@ -111,6 +114,10 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
       ->type_name("TYPE");
   app.add_option("--lm-head", lm_head, "The same for the output layer (beside int4: int8)")
       ->type_name("TYPE");
+  app.add_option("--vision-attention", vision_attention,
+                 "Attention of the tower in fp32 or int8 (auto: int8 beside quantized vision weights)")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "fp32", "int8"}))
+      ->type_name("TYPE");
   app.add_flag("--exact-groups", exact_groups,
                "int4: multiply prompts with the groups' own scales, slower; else panels become 8-bit first");
   app.add_option("--vision-tower", vision_tower,
@@ -150,9 +157,18 @@ LoadOptions ModelFlags::load_options() const {
   if (exact_groups && !is_int4(formats.language) && !is_int4(formats.vision) && !is_int4(formats.lm_head))
     fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
   out.exact_groups = exact_groups;
+  if (vision_attention != "auto") out.int8_vision_attention = vision_attention == "int8";
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;
   return out;
+}
+
+void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_auto) {
+  app.add_option(
+         "--kv-cache-dtype", to,
+         fmt::format("Keep keys and values as auto ({}), fp32, fp16, bf16, int8, fp8 or int4", when_auto))
+      ->check(CLI::IsMember(kKvDTypeWords))
+      ->type_name("TYPE");
 }
 
 void ContextFlags::add_to(CLI::App& app) {
@@ -160,15 +176,13 @@ void ContextFlags::add_to(CLI::App& app) {
                  "Tokens of prompt and answer together (default: what the model was trained for)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32).description(""))
       ->type_name("N");
-  app.add_option("--kv-cache-dtype", kv_cache_dtype, "Keep keys and values as auto, fp32, fp16 or bf16")
-      ->check(is_dtype())
-      ->type_name("TYPE");
+  add_kv_cache_dtype(app, kv_cache_dtype, to_string(EngineOptions{}.kv_cache_dtype));
 }
 
-EngineOptions ContextFlags::engine_options(DType when_auto) const {
+EngineOptions ContextFlags::engine_options(KvDType when_auto) const {
   EngineOptions out;
   out.max_context_tokens = ctx_size_tokens;
-  out.kv_cache_dtype = parse_dtype(kv_cache_dtype).value_or(when_auto);
+  out.kv_cache_dtype = parse_kv_dtype(kv_cache_dtype).value_or(when_auto);
   return out;
 }
 

@@ -26,6 +26,7 @@ struct ModelFlags {
   int verbosity = 0;
   std::string vision_weights, lm_head;  // empty: as `dtype`, and int8 beside int4
   bool exact_groups = false;
+  std::string vision_attention = "auto";
   std::string vision_tower;
   bool tie_word_embeddings = false;
 
@@ -40,6 +41,9 @@ struct ModelFlags {
 /// A check that a number lies in [low, high]; NaN does not.
 CLI::Validator is_within(double low, double high);
 
+/// --kv-cache-dtype; `when_auto` is what "auto" means.
+void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_auto);
+
 /// --ctx-size, --kv-cache-dtype.
 struct ContextFlags {
   std::int64_t ctx_size_tokens = 0;
@@ -47,7 +51,7 @@ struct ContextFlags {
 
   void add_to(CLI::App& app);
   /// `when_auto`: the type that "auto" stands for.
-  EngineOptions engine_options(DType when_auto = EngineOptions{}.kv_cache_dtype) const;
+  EngineOptions engine_options(KvDType when_auto = EngineOptions{}.kv_cache_dtype) const;
 };
 
 /// --temperature and all other ways to choose the next token. What is not given keeps the model's default.

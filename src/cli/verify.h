@@ -63,7 +63,7 @@ struct CaseReport {
 struct VerifyOptions {
   double tolerance = 1e-4;        // of a largest error relative to the largest magnitude
   double pixel_tolerance = 1e-4;  // the same of the processor's output, which has no 16-bit form
-  DType kv_cache_dtype = DType::kF32;
+  KvDType kv_cache_dtype = KvDType::kF32;
   // A greedy token must be the reference's where its margin exceeds so many times the step's largest error.
   // Two logits may err towards each other: 2 is what errors as large as the margins need.
   double errors_a_margin = 1;

@@ -23,7 +23,7 @@ struct EngineOptions {
   std::int64_t kv_cache_tokens = 0;      // of all sequences together; 0: max_context_tokens
   std::int64_t max_batch_tokens = 1024;  // of a step; longer prompts are prefilled in pieces
   int max_sequences = 8;                 // running at once
-  DType kv_cache_dtype = DType::kF16;    // kF32, kF16, kBF16
+  KvDType kv_cache_dtype = KvDType::kF16;
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t visual_cache_bytes = 0;  // rows of pictures seen lately, see VisualCache
   int max_kept_sequences = 0;          // finished sequences whose keys and values a longer one may go on with

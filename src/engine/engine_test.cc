@@ -230,7 +230,7 @@ TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
 
 // ---- what is kept for later requests
 
-EngineOptions keeping(DType dtype = DType::kF32) {
+EngineOptions keeping(KvDType dtype = KvDType::kF32) {
   EngineOptions out;
   out.kv_cache_dtype = dtype;
   out.max_kept_sequences = 1;
@@ -258,7 +258,7 @@ std::vector<Turn> converse(LoadedModel& model, Engine* engine) {
     request.media.insert(request.media.end(), next.media.begin(), next.media.end());
     std::unique_ptr<Engine> fresh;
     if (engine == nullptr)
-      fresh = std::make_unique<Engine>(model, EngineOptions{.kv_cache_dtype = DType::kF32});
+      fresh = std::make_unique<Engine>(model, EngineOptions{.kv_cache_dtype = KvDType::kF32});
     Engine& use = engine == nullptr ? *fresh : *engine;
     out.push_back({use.generate(model.prepare(request), params), use.n_media_encoded()});
     request.messages.push_back(ChatMessage::text("assistant", out.back().result.text));
@@ -306,7 +306,7 @@ TEST_F(EngineTest, AnotherPictureIsNotTakenForTheFirst) {
       engine.generate(model().prepare(question("Describe the image.", {"0001.png"})), greedy());
   EXPECT_EQ(second.n_reused_tokens, before_picture);
   EXPECT_EQ(engine.n_media_encoded(), 2);
-  Engine fresh(model(), {.kv_cache_dtype = DType::kF32});
+  Engine fresh(model(), {.kv_cache_dtype = KvDType::kF32});
   EXPECT_EQ(
       second.token_ids,
       fresh.generate(model().prepare(question("Describe the image.", {"0001.png"})), greedy()).token_ids);
@@ -336,7 +336,7 @@ TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto result = engine.take_result(ids[i]);
     ASSERT_TRUE(result.has_value()) << i;
-    Engine fresh(model(), {.kv_cache_dtype = DType::kF32});
+    Engine fresh(model(), {.kv_cache_dtype = KvDType::kF32});
     EXPECT_EQ(result->finish_reason, i == 3 ? FinishReason::kCancelled : FinishReason::kStop);
     if (i != 3) {
       EXPECT_EQ(

@@ -115,6 +115,15 @@ std::vector<std::int32_t> encode_around(const Tokenizer& tokenizer, std::string_
   return out;
 }
 
+std::unique_ptr<Backend> make_backend(const LoadOptions& options) {
+  return make_cpu_backend(
+      {.n_threads = options.n_threads,
+       .pin = options.pin_threads,
+       .isa = std::nullopt,
+       .exact_groups = options.exact_groups,
+       .int8_attention = options.int8_vision_attention.value_or(options.weight_formats.vision.has_value())});
+}
+
 }  // namespace
 
 void check_takes_videos(const ModelInfo& info) {
@@ -167,10 +176,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
     source.video_preprocessor = source.processor->find("video_processor");
   source.tie_word_embeddings = options.tie_word_embeddings;
 
-  out->backend_ = make_cpu_backend({.n_threads = options.n_threads,
-                                    .pin = options.pin_threads,
-                                    .isa = std::nullopt,
-                                    .exact_groups = options.exact_groups});
+  out->backend_ = make_backend(options);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
   if (options.weight_dtype)
@@ -208,10 +214,7 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
                      .preprocessor = std::nullopt,
                      .video_preprocessor = std::nullopt,
                      .processor = std::nullopt};
-  out->backend_ = make_cpu_backend({.n_threads = options.n_threads,
-                                    .pin = options.pin_threads,
-                                    .isa = std::nullopt,
-                                    .exact_groups = options.exact_groups});
+  out->backend_ = make_backend(options);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
   if (options.weight_formats.any())

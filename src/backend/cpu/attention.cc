@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/cpu/attention_s8.h"
 #include "base/error.h"
+#include "base/half.h"
 
 namespace triptych::cpu {
 namespace {
@@ -23,6 +25,7 @@ struct QueryBlock {
   std::int64_t first_visible;  // keys the first token sees
   bool causal;                 // token i sees first_visible + i keys, else all see first_visible
   float scale;
+  bool int8 = false;  // the rows of keys and values are 8-bit, and worth multiplying as such
 };
 
 void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyValueRows& kv, float* scratch) {
@@ -42,7 +45,14 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
     n_visible[n] = static_cast<std::int32_t>(std::max<std::int64_t>(visible, 0));
     ++n;
     if (n == kAttentionMaxRows || i + 1 == b.n_tokens * b.group) {
-      runtime.attention.attention({n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch});
+      const kernels::AttentionBlock block = {
+          n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch};
+      // Few rows wait for memory: they are computed as floats.
+      if (b.int8 && n > kernels::kAttentionFewRows) {
+        attention_s8(runtime, block);
+      } else {
+        runtime.attention.attention(block);
+      }
       n = 0;
     }
   }
@@ -50,6 +60,12 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
 
 // Tokens of a block: as many as fill the rows of one call.
 std::int64_t block_tokens(std::int64_t group) { return std::max<std::int64_t>(1, kAttentionMaxRows / group); }
+
+// Scratch memory of a block.
+std::size_t block_scratch_floats(int head_dim, bool int8) {
+  const auto floats = static_cast<std::size_t>(kernels::attention_scratch_floats(head_dim));
+  return int8 ? std::max(floats, attention_s8_scratch_floats(head_dim)) : floats;
+}
 
 Buffer map_zeros(std::size_t size_bytes) {
   void* memory =
@@ -74,15 +90,20 @@ std::size_t product_bytes(std::size_t a, std::size_t b) {
 
 }  // namespace
 
-CpuKvCache::CpuKvCache(const KvGeometry& g)
-    : geometry_(g), type_(element_type_of(g.dtype, "key/value cache")) {
+CpuKvCache::CpuKvCache(const KvGeometry& g) : geometry_(g) {
   if (g.n_layers < 1 || g.n_kv_heads < 1 || g.head_dim < 1 || g.page_tokens < 1 || g.n_pages < 1)
     fail(ErrorCode::kInvalidArgument,
          "key/value cache: expected sizes >= 1, got {} layers, {} heads of {}, {} pages of {} tokens",
          g.n_layers, g.n_kv_heads, g.head_dim, g.n_pages, g.page_tokens);
-  const std::size_t row = static_cast<std::size_t>(g.head_dim) * element_bytes(type_);
-  const std::size_t head = product_bytes(row, static_cast<std::size_t>(g.page_tokens));
-  const std::size_t page = product_bytes(head, static_cast<std::size_t>(g.n_kv_heads) * 2);
+  if (g.dtype == KvDType::kF16) type_ = ElementType::kF16;
+  if (g.dtype == KvDType::kBF16) type_ = ElementType::kBF16;
+  if (g.dtype == KvDType::kFp8) code_ = kernels::KvCode::kFp8;
+  if (g.dtype == KvDType::kInt4) code_ = kernels::KvCode::kInt4;
+  const auto row = static_cast<std::size_t>(kv_row_size_bytes(g.dtype, g.head_dim));
+  if (quantized()) offset_bytes_ = ceil_div(2 * std::int64_t{g.head_dim}, 4) * 4;  // bfloat16
+  const std::size_t values = product_bytes(row, static_cast<std::size_t>(g.page_tokens));
+  const std::size_t head = 2 * values + static_cast<std::size_t>(offset_bytes_);
+  const std::size_t page = product_bytes(head, static_cast<std::size_t>(g.n_kv_heads));
   const std::size_t layer = product_bytes(page, static_cast<std::size_t>(g.n_pages));
   row_bytes_ = static_cast<std::ptrdiff_t>(row);
   page_bytes_ = static_cast<std::ptrdiff_t>(page);
@@ -90,18 +111,111 @@ CpuKvCache::CpuKvCache(const KvGeometry& g)
 }
 
 std::byte* CpuKvCache::keys(int layer, int head) const noexcept {
-  return memory_.data() + layer * page_bytes_ * geometry_.n_pages + head * row_bytes_ * geometry_.page_tokens;
+  return memory_.data() + layer * page_bytes_ * geometry_.n_pages +
+         head * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) + offset_bytes_;
 }
 
-void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y) {
+std::byte* CpuKvCache::values(int layer, int head) const noexcept {
+  return memory_.data() + layer * page_bytes_ * geometry_.n_pages +
+         geometry_.n_kv_heads * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) +
+         head * row_bytes_ * geometry_.page_tokens;
+}
+
+namespace {
+
+// Where the blocks of all segments find keys and values: the operands themselves, or their 8-bit rows.
+struct PlainRows {
+  const char* k;
+  const char* v;
+  std::ptrdiff_t token_bytes;
+  std::ptrdiff_t v_token_bytes;
+  std::ptrdiff_t head_bytes;
+  std::ptrdiff_t v_head_bytes;
+  const kernels::KvRowKernels* codec = nullptr;
+
+  kernels::KeyValueRows rows(std::int64_t token, std::int64_t head) const {
+    return {k + token * token_bytes + head * head_bytes,
+            v + token * v_token_bytes + head * v_head_bytes,
+            token_bytes,
+            v_token_bytes,
+            nullptr,
+            1,
+            0,
+            ElementType::kF32,
+            codec};
+  }
+};
+
+// Keys and values as 8-bit rows, in the shared scratch: [token][head][row], keys before values. Keys lose the
+// mean of their segment first: that moves all scores of a query alike, so the softmax does not change, and
+// channels that are large in every key no longer take all levels (Zhang et al., "SageAttention",
+// section 4.2).
+PlainRows quantized_rows(Runtime& runtime, const AttentionArgs& args) {
+  const std::int64_t n_heads = args.k.dim(1);
+  const std::int64_t head_dim = args.k.dim(2);
+  const std::int64_t n_tokens = args.k.dim(0);
+  const std::int64_t row_bytes = kernels::kv_row_bytes(kernels::KvCode::kInt8, head_dim);
+  const std::int64_t all_bytes = n_tokens * n_heads * row_bytes;
+  const auto n_segments = static_cast<std::int64_t>(args.cu_k.size()) - 1;
+  const std::int64_t mean_floats = head_dim + ceil_div(head_dim, 2);  // and its bfloat16 form
+  float* memory = runtime.shared_scratch(
+      static_cast<std::size_t>(ceil_div(2 * all_bytes, 4) + runtime.n_threads() * mean_floats));
+  auto* keys = reinterpret_cast<std::uint8_t*>(memory);
+  std::uint8_t* values = keys + all_bytes;
+  float* means = memory + ceil_div(2 * all_bytes, 4);
+  runtime.parallel_each(n_segments * n_heads, [&](std::int64_t index, int thread) {
+    const std::int64_t head = index % n_heads;
+    const std::int64_t begin = args.cu_k[static_cast<std::size_t>(index / n_heads)];
+    const std::int64_t end = args.cu_k[static_cast<std::size_t>(index / n_heads) + 1];
+    if (begin == end) return;
+    float* mean = means + thread * mean_floats;
+    auto* offset = reinterpret_cast<std::uint16_t*>(mean + head_dim);
+    std::fill(mean, mean + head_dim, 0.0F);
+    for (std::int64_t t = begin; t < end; ++t)
+      runtime.pointwise.add(head_dim, mean, args.k.cf32() + t * args.k.stride(0) + head * args.k.stride(1),
+                            mean);
+    for (std::int64_t d = 0; d < head_dim; ++d)
+      offset[d] = f32_to_bf16(mean[d] / static_cast<float>(end - begin));
+    for (std::int64_t t = begin; t < end; ++t) {
+      const std::int64_t at = (t * n_heads + head) * row_bytes;
+      runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim,
+                             args.k.cf32() + t * args.k.stride(0) + head * args.k.stride(1), offset,
+                             keys + at);
+      runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim,
+                             args.v.cf32() + t * args.v.stride(0) + head * args.v.stride(1), nullptr,
+                             values + at);
+    }
+  });
+  return {reinterpret_cast<const char*>(keys),
+          reinterpret_cast<const char*>(values),
+          n_heads * row_bytes,
+          n_heads * row_bytes,
+          row_bytes,
+          row_bytes,
+          &runtime.kv_rows};
+}
+
+PlainRows float_rows(const AttentionArgs& args) {
+  return {reinterpret_cast<const char*>(args.k.cf32()),
+          reinterpret_cast<const char*>(args.v.cf32()),
+          args.k.stride(0) * 4,
+          args.v.stride(0) * 4,
+          args.k.stride(1) * 4,
+          args.v.stride(1) * 4};
+}
+
+}  // namespace
+
+void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y, bool int8) {
   const std::int64_t n_kv_heads = args.k.dim(1);
   const std::int64_t group = args.q.dim(1) / n_kv_heads;
   const std::int64_t step = block_tokens(group);
   const std::size_t n_segments = args.cu_q.size() - 1;
   std::int64_t n_blocks = 0;
   for (std::size_t s = 0; s < n_segments; ++s) n_blocks += ceil_div(args.cu_q[s + 1] - args.cu_q[s], step);
-  runtime.reserve_thread_scratch(
-      static_cast<std::size_t>(kernels::attention_scratch_floats(static_cast<int>(args.q.dim(2)))));
+  int8 = int8 && has_attention_s8(runtime) && args.q.dim(0) * group > n_blocks * kernels::kAttentionFewRows;
+  const PlainRows operands = int8 ? quantized_rows(runtime, args) : float_rows(args);
+  runtime.reserve_thread_scratch(block_scratch_floats(static_cast<int>(args.q.dim(2)), int8));
   runtime.parallel_each(n_blocks * n_kv_heads, [&](std::int64_t index, int thread) {
     const std::int64_t head = index % n_kv_heads;
     std::int64_t block = index / n_kv_heads;
@@ -113,40 +227,81 @@ void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y)
     const std::int64_t n_q = args.cu_q[s + 1] - args.cu_q[s];
     const std::int64_t n_k = args.cu_k[s + 1] - args.cu_k[s];
     const std::int64_t begin = block * step;
-    const kernels::KeyValueRows kv = {
-        reinterpret_cast<const char*>(args.k.cf32() + args.cu_k[s] * args.k.stride(0) +
-                                      head * args.k.stride(1)),
-        reinterpret_cast<const char*>(args.v.cf32() + args.cu_k[s] * args.v.stride(0) +
-                                      head * args.v.stride(1)),
-        args.k.stride(0) * 4,
-        args.v.stride(0) * 4,
-        nullptr,
-        1,
-        0,
-        ElementType::kF32};
     run_block(runtime,
               {&args.q, &y, args.cu_q[s] + begin, std::min(step, n_q - begin), group, head,
-               args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale},
-              kv, runtime.thread_scratch(thread));
+               args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale, int8},
+              operands.rows(args.cu_k[s], head), runtime.thread_scratch(thread));
   });
 }
 
+namespace {
+
+// What is written: rows of one layer.
+struct Append {
+  const CpuKvCache* cache;
+  int layer;
+  const TensorView* k;
+  const TensorView* v;
+  std::span<const std::int32_t> slots;
+
+  std::ptrdiff_t page_at(std::int64_t t) const {
+    return slots[static_cast<std::size_t>(t)] / cache->geometry().page_tokens * cache->page_bytes();
+  }
+  std::int64_t row_in_page(std::int64_t t) const {
+    return slots[static_cast<std::size_t>(t)] % cache->geometry().page_tokens;
+  }
+};
+
+// Token t as codes. Its page's offsets were chosen before.
+void append_codes(const Runtime& runtime, const Append& a, std::int64_t t) {
+  const CpuKvCache& cache = *a.cache;
+  const int head_dim = cache.geometry().head_dim;
+  const std::ptrdiff_t at = a.row_in_page(t) * cache.row_bytes();
+  for (int h = 0; h < cache.geometry().n_kv_heads; ++h) {
+    std::byte* keys = cache.keys(a.layer, h) + a.page_at(t);
+    runtime.kv_rows.encode(cache.code(), head_dim, a.k->cf32() + t * a.k->stride(0) + h * a.k->stride(1),
+                           reinterpret_cast<const std::uint16_t*>(keys - cache.offset_bytes()),
+                           reinterpret_cast<std::uint8_t*>(keys + at));
+    runtime.kv_rows.encode(cache.code(), head_dim, a.v->cf32() + t * a.v->stride(0) + h * a.v->stride(1),
+                           nullptr,
+                           reinterpret_cast<std::uint8_t*>(cache.values(a.layer, h) + a.page_at(t) + at));
+  }
+}
+
+void append_elements(const Runtime& runtime, const Append& a, std::int64_t t) {
+  const CpuKvCache& cache = *a.cache;
+  const int head_dim = cache.geometry().head_dim;
+  const std::ptrdiff_t at = a.page_at(t) + a.row_in_page(t) * cache.row_bytes();
+  for (int h = 0; h < cache.geometry().n_kv_heads; ++h) {
+    runtime.rows.narrow(cache.type(), head_dim, a.k->cf32() + t * a.k->stride(0) + h * a.k->stride(1),
+                        cache.keys(a.layer, h) + at);
+    runtime.rows.narrow(cache.type(), head_dim, a.v->cf32() + t * a.v->stride(0) + h * a.v->stride(1),
+                        cache.values(a.layer, h) + at);
+  }
+}
+
+// A page's first key decides its offsets, however the tokens are cut into steps.
+void choose_offsets(const Runtime& runtime, const Append& a) {
+  const CpuKvCache& cache = *a.cache;
+  for (std::int64_t t = 0; t < a.k->dim(0); ++t) {
+    if (a.row_in_page(t) != 0) continue;
+    for (int h = 0; h < cache.geometry().n_kv_heads; ++h)
+      runtime.kv_rows.choose_offset(
+          cache.geometry().head_dim, a.k->cf32() + t * a.k->stride(0) + h * a.k->stride(1),
+          reinterpret_cast<std::uint16_t*>(cache.keys(a.layer, h) + a.page_at(t) - cache.offset_bytes()));
+  }
+}
+
+}  // namespace
+
 void kv_append(Runtime& runtime, const CpuKvCache& cache, int layer, const TensorView& k, const TensorView& v,
                std::span<const std::int32_t> slots) {
-  const KvGeometry& g = cache.geometry();
+  const Append append{&cache, layer, &k, &v, slots};
+  if (cache.quantized()) choose_offsets(runtime, append);
   const std::int64_t cost_bytes = k.dim(1) * k.dim(2) * 16;
   runtime.parallel(k.dim(0), cost_bytes, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t t = begin; t < end; ++t) {
-      const std::int32_t slot = slots[static_cast<std::size_t>(t)];
-      const std::ptrdiff_t at =
-          slot / g.page_tokens * cache.page_bytes() + slot % g.page_tokens * cache.row_bytes();
-      for (int h = 0; h < g.n_kv_heads; ++h) {
-        runtime.rows.narrow(cache.type(), g.head_dim, k.cf32() + t * k.stride(0) + h * k.stride(1),
-                            cache.keys(layer, h) + at);
-        runtime.rows.narrow(cache.type(), g.head_dim, v.cf32() + t * v.stride(0) + h * v.stride(1),
-                            cache.values(layer, h) + at);
-      }
-    }
+    for (std::int64_t t = begin; t < end; ++t)
+      cache.quantized() ? append_codes(runtime, append, t) : append_elements(runtime, append, t);
   });
 }
 
@@ -158,7 +313,8 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
   const std::int64_t step = block_tokens(group);
   std::int64_t n_blocks = 0;
   for (const KvSequence& s : sequences) n_blocks += ceil_div(s.n_rows, step);
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::attention_scratch_floats(g.head_dim)));
+  const bool int8 = g.dtype == KvDType::kInt8 && has_attention_s8(runtime);
+  runtime.reserve_thread_scratch(block_scratch_floats(g.head_dim, int8));
   runtime.parallel_each(n_blocks * g.n_kv_heads, [&](std::int64_t index, int thread) {
     const int head = static_cast<int>(index % g.n_kv_heads);
     std::int64_t block = index / g.n_kv_heads;
@@ -172,10 +328,13 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                                       s->pages.data(),
                                       g.page_tokens,
                                       cache.page_bytes(),
-                                      cache.type()};
+                                      cache.type(),
+                                      cache.quantized() ? &runtime.kv_rows : nullptr,
+                                      cache.code(),
+                                      cache.offset_bytes()};
     run_block(runtime,
               {&q, &y, s->first_row + begin, std::min<std::int64_t>(step, s->n_rows - begin), group, head,
-               s->n_context - s->n_rows + begin + 1, true, scale},
+               s->n_context - s->n_rows + begin + 1, true, scale, int8},
               kv, runtime.thread_scratch(thread));
   });
 }

@@ -67,7 +67,8 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
       : runtime_(options.n_threads, options.pin, options.isa.value_or(active_isa())),
-        exact_groups_(options.exact_groups) {
+        exact_groups_(options.exact_groups),
+        int8_attention_(options.int8_attention) {
     if (runtime_.isa > detected_isa())
       fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(runtime_.isa));
   }
@@ -117,7 +118,7 @@ class CpuBackend final : public Backend {
 
   void attention(const AttentionArgs& args, TensorView& y) override {
     const std::scoped_lock lock(mutex_);
-    cpu::attention(runtime_, args, y);
+    cpu::attention(runtime_, args, y, int8_attention_);
   }
   void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
                  std::span<const std::int32_t> slots) override {
@@ -232,6 +233,7 @@ class CpuBackend final : public Backend {
 
   Runtime runtime_;
   bool exact_groups_;
+  bool int8_attention_;
   std::mutex mutex_;  // scratch memory is shared by the operations
 };
 

@@ -23,6 +23,8 @@ struct CpuBackendOptions {
   std::optional<Isa> isa;  // active_isa() when empty; must not exceed what the machine has
   // int4: products of many rows use the groups' scales, not 8-bit weights made of them
   bool exact_groups = false;
+  // attention over plain tensors (towers) in 8-bit integers, where the instruction set gains by it
+  bool int8_attention = false;
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options = {});

@@ -1,6 +1,7 @@
 // The CPU backend against plain double-precision loops, for several thread counts.
 #include "backend/cpu/cpu_backend.h"
 
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/kernels/kv_rows/kv_rows.h"
 #include "backend/cpu/kernels/test_util.h"
 #include "base/error.h"
 #include "support/allocation_counter.h"
@@ -215,7 +217,6 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
     EXPECT_NE(std::string(e.what()).find("w3"), std::string::npos) << e.what();
   }
   EXPECT_THROW(cpu->make_kv_cache({1 << 30, 1 << 20, 1 << 20, 64, 1 << 30}), Error);
-  EXPECT_THROW(cpu->make_kv_cache({1, 1, 64, 64, 1, DType::kI8}), Error);
 }
 
 // Plain attention by the definition.
@@ -319,7 +320,7 @@ TEST(CpuBackend, PagedAttentionFollowsTheCache) {
       const int hkv = 2;
       const int d = 40;
       const int n = 150;
-      const auto cache = cpu->make_kv_cache({3, hkv, d, page_tokens, 80, DType::kF32});
+      const auto cache = cpu->make_kv_cache({3, hkv, d, page_tokens, 80, KvDType::kF32});
       const Tensor q = random_tensor({n, 4, d}, 1);
       const Tensor k = random_tensor({n, hkv, d}, 2);
       const Tensor v = random_tensor({n, hkv, d}, 3);
@@ -352,10 +353,121 @@ TEST(CpuBackend, PagedAttentionFollowsTheCache) {
   }
 }
 
+// What a quantized cache gives back of k and v, by the codec's scalar version; the first key of a page
+// decides its offsets.
+void through_cache(kernels::KvCode code, int page_tokens, Tensor& k, Tensor& v) {
+  const auto& codec = kernels::kKvRowScalar;
+  const std::int64_t d = k.shape().dim(2);
+  std::vector<std::uint8_t> row(static_cast<std::size_t>(kernels::kv_row_bytes(code, d)));
+  for (std::int64_t h = 0; h < k.shape().dim(1); ++h) {
+    std::vector<std::uint16_t> offset(static_cast<std::size_t>(d));
+    for (std::int64_t t = 0; t < k.shape().dim(0); ++t) {
+      float* key = k.f32() + (t * k.shape().dim(1) + h) * d;
+      float* value = v.f32() + (t * k.shape().dim(1) + h) * d;
+      if (t % page_tokens == 0) codec.choose_offset(d, key, offset.data());
+      codec.encode(code, d, key, offset.data(), row.data());
+      codec.decode(code, d, row.data(), offset.data(), key);
+      codec.encode(code, d, value, nullptr, row.data());
+      codec.decode(code, d, row.data(), nullptr, value);
+    }
+  }
+}
+
+TEST(CpuBackend, QuantizedCachesHoldWhatTheirRowsSay) {
+  for (const auto& [dtype, code] :
+       {std::pair(KvDType::kInt8, kernels::KvCode::kInt8), std::pair(KvDType::kFp8, kernels::KvCode::kFp8),
+        std::pair(KvDType::kInt4, kernels::KvCode::kInt4)})
+    for (const int page_tokens : {5, 64})
+      for (const int d : {40, 64, 128}) {
+        const auto cpu = backend(2);
+        const int hkv = 2;
+        const int n = 330;
+        const auto cache = cpu->make_kv_cache({3, hkv, d, page_tokens, 160, dtype});
+        EXPECT_LE(static_cast<std::int64_t>(cache->bytes()),
+                  3 * 160 * hkv * (2 * page_tokens * kv_row_size_bytes(dtype, d) + 2 * d + 4));
+        const Tensor q = random_tensor({n, 4, d}, 1);
+        Tensor k = random_tensor({n, hkv, d}, 2);
+        for (std::int64_t t = 0; t < n; ++t) k.f32()[t * hkv * d + 7] += 60.0F;  // a biased channel of head 0
+        Tensor v = random_tensor({n, hkv, d}, 3);
+        std::vector<std::int32_t> pages;
+        for (int i = 0; i < (n + page_tokens - 1) / page_tokens; ++i) pages.push_back(159 - 2 * i);
+        Tensor y(DType::kF32, {n, 4, d});
+        // Steps begin in the middle of pages; those of few rows are computed as floats.
+        for (const auto& [begin, end] :
+             std::vector<std::pair<int, int>>{{0, 300}, {300, 301}, {301, 303}, {303, n}}) {
+          std::vector<std::int32_t> slots;
+          for (int t = begin; t < end; ++t)
+            slots.push_back(pages[static_cast<std::size_t>(t / page_tokens)] * page_tokens + t % page_tokens);
+          cpu->kv_append(*cache, 1, k.view().rows(begin, end), v.view().rows(begin, end), slots);
+          KvSequence s;
+          s.n_rows = end - begin;
+          s.n_context = end;
+          s.pages = pages;
+          TensorView out = y.view().rows(begin, end);
+          cpu->paged_attention(*cache, 1, {&s, 1}, 0.1F, q.view().rows(begin, end), out);
+        }
+        through_cache(code, page_tokens, k, v);
+        const std::vector<std::int32_t> cu = {0, n};
+        AttentionArgs args;
+        args.cu_q = cu;
+        args.cu_k = cu;
+        args.scale = 0.1F;
+        args.causal = true;
+        const auto expected = attend(q, k, v, args);
+        // 8-bit queries: an error of 1/254 of the largest of a row for each of d products, which average out.
+        const bool rounds_queries = dtype == KvDType::kInt8 && active_isa() >= Isa::kAvx512Vnni;
+        expect_near(y, expected, rounds_queries ? 0.08 : 1e-4, to_string(dtype).data());
+        double square = 0;
+        double error = 0;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          square += expected[i] * expected[i];
+          error += std::pow(static_cast<double>(y.f32()[i]) - expected[i], 2);
+        }
+        EXPECT_LT(error, square * 1e-4) << to_string(dtype) << " " << d;  // 40 dB
+      }
+}
+
+TEST(CpuBackend, AttentionInEightBitsIsNear) {
+  CpuBackendOptions options;
+  options.n_threads = 2;
+  options.int8_attention = true;
+  const auto cpu = make_cpu_backend(options);
+  const std::vector<std::int32_t> cu_q = {0, 3, 3, 150, 151, 171};
+  const std::vector<std::int32_t> cu_k = {0, 330, 340, 487, 488, 498};
+  for (const int hkv : {1, 2, 6})
+    for (const int d : {24, 64, 80, 128})
+      for (const bool causal : {false, true}) {
+        const Tensor q = random_tensor({171, 6, d}, 1);
+        Tensor k = random_tensor({498, hkv, d}, 2);
+        // Large in every key: the softmax does not see it, and neither may the rounding.
+        for (std::int64_t t = 0; t < 498 * hkv; ++t) k.f32()[t * d + 3] += 80.0F;
+        const Tensor v = random_tensor({498, hkv, d}, 3);
+        AttentionArgs args;
+        args.q = q;
+        args.k = k;
+        args.v = v;
+        args.cu_q = cu_q;
+        args.cu_k = cu_k;
+        args.scale = 1.0F / std::sqrt(static_cast<float>(d));
+        args.causal = causal;
+        Tensor y(DType::kF32, {171, 6, d});
+        TensorView view = y.view();
+        cpu->attention(args, view);
+        const auto expected = attend(q, k, v, args);
+        double square = 0;
+        double error = 0;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          square += expected[i] * expected[i];
+          error += std::pow(static_cast<double>(y.f32()[i]) - expected[i], 2);
+        }
+        EXPECT_LT(error, square * 3e-4) << "heads " << hkv << " of " << d << " causal " << causal;
+      }
+}
+
 TEST(CpuBackend, SeveralSequencesInOneStep) {
   const auto cpu = backend(2);
   const int d = 32;
-  const auto cache = cpu->make_kv_cache({1, 1, d, 16, 40, DType::kF16});
+  const auto cache = cpu->make_kv_cache({1, 1, d, 16, 40, KvDType::kF16});
   // Sequence a: 20 new tokens on 0 old; b: 1 new on 37 old; rows in the order b, a.
   const Tensor k = random_tensor({58, 1, d}, 2);
   const Tensor v = random_tensor({58, 1, d}, 3);
@@ -512,7 +624,7 @@ TEST(CpuBackend, NoAllocationAfterTheFirstStep) {
   spec.name = "qkv";
   for (unsigned i = 0; i < 3; ++i) spec.parts.push_back(random_weight(DType::kF16, {64, 64}, i, &unused));
   const auto weight = cpu->prepare_linear(spec);
-  const auto cache = cpu->make_kv_cache({1, 2, 32, 16, 40, DType::kBF16});
+  const auto cache = cpu->make_kv_cache({1, 2, 32, 16, 40, KvDType::kBF16});
   std::vector<std::int32_t> pages(40);
   std::iota(pages.begin(), pages.end(), 0);
   std::vector<std::int32_t> slots(300);

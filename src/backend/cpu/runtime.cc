@@ -30,6 +30,8 @@ Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
       gemm_s4(kernels::gemm_s4_kernels(isa_used)),
       gemv(kernels::gemv_kernels(isa_used)),
       attention(kernels::attention_kernels(isa_used)),
+      attention_s8(kernels::attention_s8_kernels(isa_used)),
+      kv_rows(kernels::kv_row_kernels(isa_used)),
       norm(kernels::norm_kernels(isa_used)),
       pointwise(kernels::pointwise_kernels(isa_used)),
       rows(kernels::row_kernels(isa_used)),

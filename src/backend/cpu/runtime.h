@@ -8,10 +8,12 @@
 #include <vector>
 
 #include "backend/cpu/kernels/attention/attention.h"
+#include "backend/cpu/kernels/attention_s8/attention_s8.h"
 #include "backend/cpu/kernels/gemm/gemm.h"
 #include "backend/cpu/kernels/gemm_s4/gemm_s4.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
 #include "backend/cpu/kernels/gemv/gemv.h"
+#include "backend/cpu/kernels/kv_rows/kv_rows.h"
 #include "backend/cpu/kernels/norm/norm.h"
 #include "backend/cpu/kernels/pointwise/pointwise.h"
 #include "backend/cpu/kernels/rows/rows.h"
@@ -43,6 +45,8 @@ class Runtime {
   const kernels::GemmS4Kernels& gemm_s4;
   const kernels::GemvKernels& gemv;
   const kernels::AttentionKernels& attention;
+  const kernels::AttentionS8Kernels& attention_s8;
+  const kernels::KvRowKernels& kv_rows;
   const kernels::NormKernels& norm;
   const kernels::PointwiseKernels& pointwise;
   const kernels::RowKernels& rows;

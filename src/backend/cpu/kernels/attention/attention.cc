@@ -7,7 +7,7 @@ namespace triptych::kernels {
 
 ptrdiff_t attention_scratch_floats(int head_dim) {
   const ptrdiff_t d = round_up(head_dim, 16);
-  return d * (2 * kAttentionMaxRows + 2 * kKeyBlock + 16) + kKeyBlock * kPanelFloats;
+  return d * (2 * kAttentionMaxRows + 4 * kKeyBlock + 16) + kKeyBlock * kPanelFloats;
 }
 
 const AttentionKernels& attention_kernels(Isa isa) {

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/kernels/element_type.h"
+#include "backend/cpu/kernels/kv_rows/kv_rows.h"
 
 namespace triptych::kernels {
 
@@ -29,6 +30,10 @@ struct KeyValueRows {
   int page_tokens;
   ptrdiff_t page_stride;
   ElementType type;
+  // Rows of kv_rows.h instead of elements, decoded a block of keys at a time (`type` is kF32 then).
+  const KvRowKernels* codec = nullptr;
+  KvCode code = KvCode::kInt8;
+  ptrdiff_t offset_bytes = 0;  // so far before a page's first key are its offsets; 0: none
 };
 
 constexpr int kAttentionMaxRows = 128;

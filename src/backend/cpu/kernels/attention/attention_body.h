@@ -24,8 +24,9 @@ struct Scratch {
   float* keys;     // [head_dim][kKeyBlock]
   float* values;   // [kKeyBlock][value_stride]
   ptrdiff_t value_stride;
-  float* scores;  // [kKeyBlock][kWidth]
-  float* output;  // [panels][head_dim][kWidth]
+  float* scores;        // [kKeyBlock][kWidth]
+  float* output;        // [panels][head_dim][kWidth]
+  float* decoded_keys;  // [kKeyBlock][value_stride], and the values behind
 };
 
 inline Scratch carve(float* memory, int head_dim) {
@@ -37,6 +38,7 @@ inline Scratch carve(float* memory, int head_dim) {
   s.keys = s.output + d * kAttentionMaxRows;
   s.values = s.keys + d * (kKeyBlock + 16);
   s.scores = s.values + d * kKeyBlock;
+  s.decoded_keys = s.scores + kKeyBlock * kWidth;
   return s;
 }
 
@@ -68,6 +70,9 @@ void widen_row(ElementType type, const char* from, int n, float* to) {
 void load_block(const AttentionBlock& a, const Scratch& s, int begin, int n) {
   BlockRows rows;
   find_rows(a.kv, begin, n, &rows);
+  if (a.kv.codec != nullptr)
+    decode_rows(a.kv, begin, n, a.head_dim, s.decoded_keys, s.decoded_keys + kKeyBlock * s.value_stride,
+                s.value_stride, &rows);
   pack({rows.keys, n, a.kv.type, 0, a.head_dim, 1.0F, s.keys, kKeyBlock});
   for (int j = 0; j < n; ++j)
     widen_row(a.kv.type, static_cast<const char*>(rows.values[j]), a.head_dim, s.values + j * s.value_stride);
@@ -343,6 +348,7 @@ void few_rows(const AttentionBlock& a, int n_keys) {
   f.queries = a.scratch;
   f.output = f.queries + f.stride * kAttentionFewRows;
   f.weights = f.output + f.stride * kAttentionFewRows;
+  float* decoded = f.weights + kKeyBlock * kAttentionFewRows;
   for (int r = 0; r < a.n_rows; ++r) {
     f.top[r] = -INFINITY;
     f.sum[r] = 0.0F;
@@ -355,6 +361,8 @@ void few_rows(const AttentionBlock& a, int n_keys) {
     const int n = n_keys - begin < kKeyBlock ? n_keys - begin : kKeyBlock;
     BlockRows rows;
     find_rows(a.kv, begin, n, &rows);
+    if (T == ElementType::kF32 && a.kv.codec != nullptr)
+      decode_rows(a.kv, begin, n, a.head_dim, decoded, decoded + kKeyBlock * f.stride, f.stride, &rows);
     int r = 0;
     for (; r + 4 <= a.n_rows; r += 4) few_rows_step<T, 4>(a, f, rows, begin, n, r);
     for (; r + 2 <= a.n_rows; r += 2) few_rows_step<T, 2>(a, f, rows, begin, n, r);

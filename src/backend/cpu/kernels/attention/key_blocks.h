@@ -38,6 +38,25 @@ inline void find_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, BlockRows*
   }
 }
 
+/// Rows of codes become floats in `keys` and `values` ([n][stride] each), and `rows` points there.
+inline void decode_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, int head_dim, float* keys,
+                        float* values, ptrdiff_t stride, BlockRows* rows) {
+  for (int j = 0; j < n; ++j) {
+    const uint16_t* offset = nullptr;
+    if (kv.offset_bytes != 0) {
+      const ptrdiff_t row = kv.pages == nullptr ? begin + j : (begin + j) % kv.page_tokens;
+      offset = reinterpret_cast<const uint16_t*>(static_cast<const char*>(rows->keys[j]) - row * kv.k_stride -
+                                                 kv.offset_bytes);
+    }
+    kv.codec->decode(kv.code, head_dim, static_cast<const uint8_t*>(rows->keys[j]), offset,
+                     keys + j * stride);
+    kv.codec->decode(kv.code, head_dim, static_cast<const uint8_t*>(rows->values[j]), nullptr,
+                     values + j * stride);
+    rows->keys[j] = keys + j * stride;
+    rows->values[j] = values + j * stride;
+  }
+}
+
 inline ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace

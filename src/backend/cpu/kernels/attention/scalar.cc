@@ -9,26 +9,44 @@
 namespace triptych::kernels {
 namespace {
 
-double score(const AttentionBlock& a, int row, int key) {
-  const char* k = key_row(a.kv, key);
+// Key and value `j` as floats; both in scratch behind the output.
+struct Pair {
+  const float* key;
+  const float* value;
+};
+Pair load_pair(const AttentionBlock& a, int j) {
+  float* key = a.scratch + 2 * round_up(a.head_dim, 16);
+  float* value = key + round_up(a.head_dim, 16);
+  BlockRows rows;
+  find_rows(a.kv, j, 1, &rows);
+  if (a.kv.codec != nullptr) {
+    decode_rows(a.kv, j, 1, a.head_dim, key, value, 0, &rows);
+  } else {
+    for (int d = 0; d < a.head_dim; ++d) {
+      key[d] = load_element(rows.keys[0], a.kv.type, d);
+      value[d] = load_element(rows.values[0], a.kv.type, d);
+    }
+  }
+  return {key, value};
+}
+
+double score(const AttentionBlock& a, int row, const float* key) {
   double sum = 0;
-  for (int d = 0; d < a.head_dim; ++d)
-    sum += static_cast<double>(a.q[row][d]) * static_cast<double>(load_element(k, a.kv.type, d));
+  for (int d = 0; d < a.head_dim; ++d) sum += static_cast<double>(a.q[row][d]) * static_cast<double>(key[d]);
   return sum * static_cast<double>(a.scale);
 }
 
 void attend(const AttentionBlock& a, int row, double* output) {
   double top = -std::numeric_limits<double>::infinity();
-  for (int j = 0; j < a.n_visible[row]; ++j) top = std::fmax(top, score(a, row, j));
+  for (int j = 0; j < a.n_visible[row]; ++j) top = std::fmax(top, score(a, row, load_pair(a, j).key));
   const double shift = std::isinf(top) && top < 0 ? 0 : top;
   double sum = 0;
   for (int d = 0; d < a.head_dim; ++d) output[d] = 0;
   for (int j = 0; j < a.n_visible[row]; ++j) {
-    const double weight = std::exp(score(a, row, j) - shift);
+    const Pair pair = load_pair(a, j);
+    const double weight = std::exp(score(a, row, pair.key) - shift);
     sum += weight;
-    const char* v = value_row(a.kv, j);
-    for (int d = 0; d < a.head_dim; ++d)
-      output[d] += weight * static_cast<double>(load_element(v, a.kv.type, d));
+    for (int d = 0; d < a.head_dim; ++d) output[d] += weight * static_cast<double>(pair.value[d]);
   }
   for (int d = 0; d < a.head_dim; ++d) a.y[row][d] = sum == 0 ? 0.0F : static_cast<float>(output[d] / sum);
 }

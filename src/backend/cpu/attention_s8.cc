@@ -1,0 +1,195 @@
+#include "backend/cpu/attention_s8.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "base/half.h"
+
+namespace triptych::cpu {
+namespace {
+
+using kernels::AttentionBlock;
+using kernels::kAttentionMaxRows;
+using kernels::kS8ChunkKeys;
+using kernels::kS8MaxRows;
+using kernels::kS8PanelWidth;
+
+constexpr std::int64_t kPanelsPerChunk = kS8ChunkKeys / kS8PanelWidth;
+
+std::int64_t round_up(std::int64_t n, std::int64_t to) { return ceil_div(n, to) * to; }
+
+// Pieces of the scratch memory, all multiples of 64 bytes.
+struct Scratch {
+  std::int64_t q_stride;  // bytes of a quantized query row
+  std::int64_t width;     // columns of the output, a multiple of 64
+  std::int8_t* q;         // [128][q_stride]
+  float* q_scales;        // [128], the softmax's scale in them
+  std::int32_t* q_sums;   // [128]
+  float* tops;            // [128]
+  float* sums;            // [128]
+  float* output;          // [128][width]
+  std::uint8_t* keys;     // [4] panels
+  std::int8_t* values;    // [width / 64] panels
+  float* key_scales;      // [256]
+  float* value_scales;    // [256]
+  float* scores;          // [6][256]
+  std::uint8_t* high;     // [6][256]
+  std::uint8_t* low;      // [6][256]
+  const float* end;
+
+  Scratch(float* memory, int head_dim)
+      : q_stride(round_up(head_dim, 64)), width(round_up(head_dim, kS8PanelWidth)) {
+    float* at = memory;
+    const auto take = [&at](std::int64_t n_bytes) {
+      float* out = at;
+      at += round_up(n_bytes, 64) / 4;
+      return out;
+    };
+    q = reinterpret_cast<std::int8_t*>(take(kAttentionMaxRows * q_stride));
+    q_scales = take(4 * kAttentionMaxRows);
+    q_sums = reinterpret_cast<std::int32_t*>(take(4 * kAttentionMaxRows));
+    tops = take(4 * kAttentionMaxRows);
+    sums = take(4 * kAttentionMaxRows);
+    output = take(4 * kAttentionMaxRows * width);
+    keys = reinterpret_cast<std::uint8_t*>(take(kPanelsPerChunk * kernels::s8_panel_bytes(head_dim)));
+    values = reinterpret_cast<std::int8_t*>(take(width * kS8ChunkKeys));
+    key_scales = take(4 * kS8ChunkKeys);
+    value_scales = take(4 * kS8ChunkKeys);
+    scores = take(4 * kS8MaxRows * kS8ChunkKeys);
+    high = reinterpret_cast<std::uint8_t*>(take(kS8MaxRows * kS8ChunkKeys));
+    low = reinterpret_cast<std::uint8_t*>(take(kS8MaxRows * kS8ChunkKeys));
+    end = at;
+  }
+};
+
+// Keys [begin, begin + n) in panels, and what their pages' offsets add to scores.
+struct Chunk {
+  int begin;
+  int n;
+  const std::uint16_t* offsets[kS8ChunkKeys];  // of each key's page, null where all are zero
+};
+
+const std::uint16_t* offset_of(const AttentionBlock& a, const void* first_row) {
+  const auto* offset =
+      reinterpret_cast<const std::uint16_t*>(static_cast<const char*>(first_row) - a.kv.offset_bytes);
+  return std::any_of(offset, offset + a.head_dim, [](std::uint16_t x) { return x != 0; }) ? offset : nullptr;
+}
+
+void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chunk& chunk) {
+  const void* keys[kS8ChunkKeys];
+  const void* values[kS8ChunkKeys];
+  const auto& kv = a.kv;
+  const std::int64_t at_scale = round_up(a.head_dim, 4);
+  for (int j = 0; j < chunk.n; ++j) {
+    const std::int64_t t = chunk.begin + j;
+    const std::int64_t row = kv.pages == nullptr ? t : t % kv.page_tokens;
+    const std::ptrdiff_t page = kv.pages == nullptr ? 0 : kv.pages[t / kv.page_tokens] * kv.page_stride;
+    keys[j] = kv.k + page + row * kv.k_stride;
+    values[j] = kv.v + page + row * kv.v_stride;
+    std::memcpy(s.key_scales + j, static_cast<const char*>(keys[j]) + at_scale, 4);
+    std::memcpy(s.value_scales + j, static_cast<const char*>(values[j]) + at_scale, 4);
+    if (kv.offset_bytes == 0) {
+      chunk.offsets[j] = nullptr;
+    } else if (j > 0 && row != 0) {
+      chunk.offsets[j] = chunk.offsets[j - 1];
+    } else {
+      chunk.offsets[j] = offset_of(a, static_cast<const char*>(keys[j]) - row * kv.k_stride);
+    }
+  }
+  std::fill(s.key_scales + chunk.n, s.key_scales + kS8ChunkKeys, 0.0F);
+  std::fill(s.value_scales + chunk.n, s.value_scales + kS8ChunkKeys, 0.0F);
+  for (int p = 0; p * kS8PanelWidth < chunk.n; ++p)
+    runtime.attention_s8.pack_keys({std::min(kS8PanelWidth, chunk.n - p * kS8PanelWidth), a.head_dim,
+                                    keys + p * kS8PanelWidth,
+                                    s.keys + p * kernels::s8_panel_bytes(a.head_dim)});
+  for (int column = 0; column < a.head_dim; column += kS8PanelWidth)
+    runtime.attention_s8.pack_values(
+        {chunk.n, a.head_dim, column, values, s.values + std::int64_t{column} * kS8ChunkKeys});
+}
+
+// scores += q offset, once a page.
+void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, float* scores) {
+  const std::uint16_t* of = nullptr;
+  float product = 0;
+  for (int j = 0; j < n; ++j) {
+    if (chunk.offsets[j] == nullptr) continue;
+    if (chunk.offsets[j] != of) {
+      of = chunk.offsets[j];
+      product = 0;
+      for (int d = 0; d < a.head_dim; ++d) product += a.q[row][d] * bf16_to_f32(of[d]);
+      product *= a.scale;
+    }
+    scores[j] += product;
+  }
+}
+
+// Query rows [row, row + n_rows) over a chunk.
+void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s, const Chunk& chunk, int row,
+               int n_rows) {
+  int most = 0;
+  for (int r = row; r < row + n_rows; ++r) most = std::max(most, a.n_visible[r] - chunk.begin);
+  most = std::min(most, chunk.n);
+  if (most <= 0) return;
+  for (int p = 0; p * kS8PanelWidth < most; ++p)
+    runtime.gemm_s8.tile({n_rows, kernels::s8_quads(a.head_dim), s.q + row * s.q_stride, s.q_stride,
+                          s.keys + p * kernels::s8_panel_bytes(a.head_dim), s.q_scales + row, s.q_sums + row,
+                          s.key_scales + p * kS8PanelWidth, s.scores + p * kS8PanelWidth, kS8ChunkKeys});
+  const int n = static_cast<int>(round_up(most, 4));
+  float weight_scales[kS8MaxRows];
+  float rescales[kS8MaxRows];
+  for (int r = 0; r < n_rows; ++r) {
+    float* scores = s.scores + r * kS8ChunkKeys;
+    if (a.kv.offset_bytes != 0) add_offsets(a, chunk, most, row + r, scores);
+    runtime.attention_s8.soften({n, std::clamp(a.n_visible[row + r] - chunk.begin, 0, most), scores,
+                                 s.value_scales, s.tops + row + r, s.sums + row + r,
+                                 s.high + r * kS8ChunkKeys, s.low + r * kS8ChunkKeys, weight_scales + r,
+                                 rescales + r});
+  }
+  for (std::int64_t column = 0; column < s.width; column += kS8PanelWidth)
+    runtime.attention_s8.accumulate({n_rows, n / 4, s.high, s.low, kS8ChunkKeys,
+                                     s.values + column * kS8ChunkKeys, weight_scales, rescales,
+                                     s.output + row * s.width + column, s.width});
+}
+
+void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scratch& s) {
+  for (int r = 0; r < a.n_rows; ++r) {
+    std::int8_t* q = s.q + r * s.q_stride;
+    runtime.gemm_s8.quantize({a.head_dim, a.q[r], q, s.q_scales + r, s.q_sums + r});
+    s.q_scales[r] *= a.scale;
+    s.tops[r] = -std::numeric_limits<float>::infinity();
+    s.sums[r] = 0;
+  }
+  std::fill(s.output, s.output + a.n_rows * s.width, 0.0F);
+}
+
+}  // namespace
+
+bool has_attention_s8(const Runtime& runtime) noexcept { return runtime.isa >= Isa::kAvx512Vnni; }
+
+std::size_t attention_s8_scratch_floats(int head_dim) {
+  float* const nothing = nullptr;
+  return static_cast<std::size_t>(Scratch(nothing, head_dim).end - nothing);
+}
+
+void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
+  Scratch s(a.scratch, a.head_dim);
+  quantize_queries(runtime, a, s);
+  const int n_keys = *std::max_element(a.n_visible, a.n_visible + a.n_rows);
+  const int n_tiles = static_cast<int>(ceil_div(a.n_rows, kS8MaxRows));
+  Chunk chunk;
+  for (chunk.begin = 0; chunk.begin < n_keys; chunk.begin += kS8ChunkKeys) {
+    chunk.n = std::min(kS8ChunkKeys, n_keys - chunk.begin);
+    load_chunk(runtime, a, s, chunk);
+    for (int t = 0; t < n_tiles; ++t) {
+      const int row = t * a.n_rows / n_tiles;
+      tile_step(runtime, a, s, chunk, row, (t + 1) * a.n_rows / n_tiles - row);
+    }
+  }
+  for (int r = 0; r < a.n_rows; ++r) {
+    const float factor = s.sums[r] == 0.0F ? 0.0F : 1.0F / s.sums[r];
+    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * s.output[r * s.width + d];
+  }
+}
+
+}  // namespace triptych::cpu

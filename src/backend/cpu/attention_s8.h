@@ -1,0 +1,20 @@
+// Attention in 8-bit integers over rows of kernels/kv_rows (kInt8): many query rows of one head. Queries are
+// quantized by rows; see kernels/attention_s8 for how the weights of the softmax keep 16 bits.
+#pragma once
+
+#include <cstddef>
+
+#include "backend/cpu/runtime.h"
+
+namespace triptych::cpu {
+
+/// Whether this instruction set gains by it.
+bool has_attention_s8(const Runtime& runtime) noexcept;
+
+/// Floats of scratch memory a block needs.
+std::size_t attention_s8_scratch_floats(int head_dim);
+
+/// As runtime.attention.attention, with 8-bit products. block.kv.codec is set and its code kInt8.
+void attention_s8(const Runtime& runtime, const kernels::AttentionBlock& block);
+
+}  // namespace triptych::cpu

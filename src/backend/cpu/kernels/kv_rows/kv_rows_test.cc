@@ -1,0 +1,166 @@
+#include "backend/cpu/kernels/kv_rows/kv_rows.h"
+
+#include <cmath>
+#include <limits>
+
+#include "backend/cpu/kernels/test_util.h"
+#include "base/half.h"
+
+namespace triptych::kernels {
+namespace {
+
+constexpr KvCode kCodes[] = {KvCode::kInt8, KvCode::kFp8, KvCode::kInt4};
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Exactly as long as needed, so that a sanitizer sees every byte beyond.
+std::vector<std::uint8_t> encoded(const KvRowKernels& kernels, KvCode code, const std::vector<float>& x,
+                                  const std::uint16_t* offset) {
+  std::vector<std::uint8_t> row(
+      static_cast<std::size_t>(kv_row_bytes(code, static_cast<std::ptrdiff_t>(x.size()))), 0xee);
+  kernels.encode(code, static_cast<std::ptrdiff_t>(x.size()), x.data(), offset, row.data());
+  return row;
+}
+
+std::vector<float> decoded(const KvRowKernels& kernels, KvCode code, std::size_t n,
+                           const std::vector<std::uint8_t>& row, const std::uint16_t* offset) {
+  std::vector<float> y(n);
+  kernels.decode(code, static_cast<std::ptrdiff_t>(n), row.data(), offset, y.data());
+  return y;
+}
+
+TEST(KvRows, EveryInstructionSetGivesTheScalarBits) {
+  for (const Isa isa : isas_to_test())
+    for (const KvCode code : kCodes)
+      for (const int n : {1, 3, 15, 16, 17, 31, 32, 33, 64, 80, 88, 100, 128, 257})
+        for (const bool with_offset : {false, true}) {
+          const std::vector<float> x =
+              random_floats(static_cast<std::size_t>(n), 5 + static_cast<unsigned>(n));
+          std::vector<std::uint16_t> offset(x.size());
+          for (std::size_t i = 0; i < offset.size(); i += 3) offset[i] = f32_to_bf16(x[(i * 7) % x.size()]);
+          const std::uint16_t* o = with_offset ? offset.data() : nullptr;
+          const auto expected = encoded(kKvRowScalar, code, x, o);
+          ASSERT_EQ(encoded(kv_row_kernels(isa), code, x, o), expected)
+              << to_string(isa) << " code " << static_cast<int>(code) << " n " << n;
+          ASSERT_EQ(decoded(kv_row_kernels(isa), code, x.size(), expected, o),
+                    decoded(kKvRowScalar, code, x.size(), expected, o))
+              << to_string(isa) << " code " << static_cast<int>(code) << " n " << n;
+        }
+}
+
+TEST(KvRows, Int8IsWithinHalfAStep) {
+  for (const Isa isa : isas_to_test()) {
+    const std::vector<float> x = random_floats(128, 3, 2.5F);
+    float largest = 0;
+    for (const float v : x) largest = std::max(largest, std::fabs(v));
+    const auto y = decoded(kv_row_kernels(isa), KvCode::kInt8, x.size(),
+                           encoded(kv_row_kernels(isa), KvCode::kInt8, x, nullptr), nullptr);
+    for (std::size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(y[i], x[i], largest / 127 * 0.5001F) << i;
+  }
+}
+
+TEST(KvRows, Fp8IsTheFormatsOwnRounding) {
+  for (const Isa isa : isas_to_test()) {
+    std::vector<float> x = random_floats(200, 4);
+    for (std::size_t i = 0; i < x.size(); i += 5) x[i] *= 1e-3F;  // among subnormal codes
+    x[7] = 0.0F;
+    float largest = 0;
+    for (const float v : x) largest = std::max(largest, std::fabs(v));
+    const auto row = encoded(kv_row_kernels(isa), KvCode::kFp8, x, nullptr);
+    const auto y = decoded(kv_row_kernels(isa), KvCode::kFp8, x.size(), row, nullptr);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const float scaled = std::clamp(x[i] * (448.0F / largest), -448.0F, 448.0F);
+      ASSERT_EQ(row[i], f32_to_f8e4m3(scaled)) << i;
+      ASSERT_EQ(y[i], f8e4m3_to_f32(row[i]) * (largest / 448.0F)) << i;
+    }
+  }
+  // Every code decodes as the format says.
+  for (int code = 0; code < 256; ++code) {
+    if ((code & 0x7f) == 0x7f) continue;  // NaN is never written
+    std::vector<std::uint8_t> row(8);
+    row[0] = static_cast<std::uint8_t>(code);
+    const float one = 1.0F;
+    std::memcpy(row.data() + 4, &one, 4);
+    EXPECT_EQ(decoded(kKvRowScalar, KvCode::kFp8, 1, row, nullptr)[0],
+              f8e4m3_to_f32(static_cast<std::uint8_t>(code)));
+  }
+}
+
+TEST(KvRows, Int4IsWithinHalfAStepOfItsGroup) {
+  for (const Isa isa : isas_to_test()) {
+    std::vector<float> x = random_floats(80, 9);
+    for (std::size_t i = 32; i < 64; ++i) x[i] += 100.0F;  // a group far from zero
+    const auto y = decoded(kv_row_kernels(isa), KvCode::kInt4, x.size(),
+                           encoded(kv_row_kernels(isa), KvCode::kInt4, x, nullptr), nullptr);
+    for (std::size_t g = 0; g < x.size(); g += 32) {
+      const auto first = x.begin() + static_cast<std::ptrdiff_t>(g);
+      const auto last = x.begin() + static_cast<std::ptrdiff_t>(std::min(g + 32, x.size()));
+      const auto [low, high] = std::minmax_element(first, last);
+      // The step and the minimum are bfloat16: 15 steps may be 15/512 short, the minimum 1/512 off.
+      const float step = (*high - *low) / 15;
+      const float bound = step * (0.5F + 15.0F / 512) + std::fabs(*low) / 512;
+      for (std::size_t i = g; i < std::min(g + 32, x.size()); ++i) EXPECT_NEAR(y[i], x[i], bound) << i;
+    }
+  }
+}
+
+TEST(KvRows, ConstantChannelsDoNotTakeTheLevels) {
+  // Two channels of 200 beside values of about 1, as keys of Qwen2 have them.
+  std::vector<float> first = random_floats(128, 1);
+  std::vector<float> later = random_floats(128, 2);
+  for (const std::size_t channel : {5U, 69U}) {
+    first[channel] += 200.0F;
+    later[channel] += 200.0F;
+  }
+  for (const Isa isa : isas_to_test()) {
+    const KvRowKernels& kernels = kv_row_kernels(isa);
+    std::vector<std::uint16_t> offset(128);
+    kernels.choose_offset(128, first.data(), offset.data());
+    for (std::size_t i = 0; i < 128; ++i) EXPECT_EQ(offset[i] != 0, i == 5 || i == 69) << i;
+    for (const KvCode code : kCodes) {
+      double with = 0;
+      double without = 0;
+      const auto a = decoded(kernels, code, 128, encoded(kernels, code, later, offset.data()), offset.data());
+      const auto b = decoded(kernels, code, 128, encoded(kernels, code, later, nullptr), nullptr);
+      for (std::size_t i = 0; i < 128; ++i) {
+        with += std::pow(a[i] - later[i], 2.0);
+        without += std::pow(b[i] - later[i], 2.0);
+      }
+      EXPECT_LT(with * 20, without) << static_cast<int>(code);
+    }
+  }
+}
+
+TEST(KvRows, NoOffsetForOrdinaryRows) {
+  const std::vector<float> x = random_floats(128, 21);
+  std::vector<std::uint16_t> offset(128, 1);
+  for (const Isa isa : isas_to_test()) {
+    kv_row_kernels(isa).choose_offset(128, x.data(), offset.data());
+    EXPECT_EQ(offset, std::vector<std::uint16_t>(128, 0));
+  }
+}
+
+TEST(KvRows, WhatIsNotFiniteDecodesToNan) {
+  for (const Isa isa : isas_to_test())
+    for (const KvCode code : kCodes)
+      for (const float bad : {kInf, -kInf, std::nanf("")}) {
+        std::vector<float> x = random_floats(32, 6);
+        x[17] = bad;
+        const auto y =
+            decoded(kv_row_kernels(isa), code, 32, encoded(kv_row_kernels(isa), code, x, nullptr), nullptr);
+        for (const float v : y) EXPECT_TRUE(std::isnan(v));
+      }
+}
+
+TEST(KvRows, ZerosAndTinyRowsAreZero) {
+  for (const Isa isa : isas_to_test())
+    for (const KvCode code : kCodes)
+      for (const float tiny : {0.0F, -0.0F, 1e-40F}) {
+        const std::vector<float> x(70, tiny);
+        for (const float v :
+             decoded(kv_row_kernels(isa), code, 70, encoded(kv_row_kernels(isa), code, x, nullptr), nullptr))
+          EXPECT_NEAR(v, 0.0F, 1e-36F);
+      }
+}
+
+}  // namespace
+}  // namespace triptych::kernels

@@ -1,0 +1,7 @@
+#include "backend/cpu/kernels/kv_rows/kv_rows_body.h"
+
+namespace triptych::kernels {
+
+extern const KvRowKernels kKvRowAvx2 = {"avx2", choose_offset, encode, decode};
+
+}  // namespace triptych::kernels
