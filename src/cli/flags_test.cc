@@ -83,8 +83,9 @@ TEST_F(ProgramTest, HelpTreeKnowsValuesAndChoices) {
     EXPECT_EQ(by_name.at("--image").value, "FILE");
     EXPECT_EQ(by_name.at("--json").value, "");
     EXPECT_EQ(by_name.at("--threads").value, "N");
-    EXPECT_THAT(by_name.at("--kv-cache-dtype").choices,
-                testing::UnorderedElementsAre("auto", "fp32", "fp16", "bf16"));
+    EXPECT_THAT(
+        by_name.at("--kv-cache-dtype").choices,
+        testing::UnorderedElementsAre("auto", "fp32", "fp16", "bf16", "int8", "fp8", "fp8_e4m3", "int4"));
     EXPECT_EQ(by_name.at("--kv-cache-dtype").value, "TYPE");
     return;
   }

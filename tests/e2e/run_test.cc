@@ -110,8 +110,8 @@ TEST(Run, StopsWhereItIsTold) {
   EXPECT_EQ(full["token_ids"].size(), 6U);  // 74 tokens of prompt
 }
 
-TEST(Run, KeysAndValuesInSixteenBitsGiveTheSameShortAnswer) {
-  for (const char* type : {"fp32", "fp16", "bf16"})
+TEST(Run, KeysAndValuesInFewerBitsGiveTheSameShortAnswer) {
+  for (const char* type : {"fp32", "fp16", "bf16", "int8", "fp8", "int4"})
     EXPECT_EQ(triptych(with(kAsk, {"--kv-cache-dtype", type})).out, "small\n") << type;
 }
 

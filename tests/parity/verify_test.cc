@@ -112,6 +112,33 @@ INSTANTIATE_TEST_SUITE_P(Parity, Int8,
                                          "instructblip"),
                          [](const auto& at) { return std::string(at.param); });
 
+// Quantized keys and values beside float32 weights, within twice of what is measured; the trained models'
+// answers do not change.
+TEST(Parity, QuantizedKeysAndValues) {
+  struct Bound {
+    KvDType dtype;
+    double largest;  // error of any tap, relative to its largest value
+  };
+  for (const char* name : {"scenes-llava", "scenes-qwen2-vl"}) {
+    const std::filesystem::path directory = kSource / "assets/models" / name;
+    const auto model = LoadedModel::open(directory);
+    const GoldenSet golden = read_golden(find_golden(directory));
+    for (const Bound& bound : {Bound{KvDType::kInt8, 0.02}, {KvDType::kFp8, 0.05}, {KvDType::kInt4, 0.35}}) {
+      VerifyOptions options;
+      options.tolerance = bound.largest;
+      options.pixel_tolerance = 1e-2;
+      options.kv_cache_dtype = bound.dtype;
+      for (const CaseReport& report : verify_model(*model, golden, options)) {
+        EXPECT_TRUE(report.passed) << name << " " << to_string(bound.dtype) << " " << report.name << ": "
+                                   << describe(report, options.tolerance);
+        EXPECT_EQ(report.greedy.n_equal, report.greedy.n_steps) << report.name;
+        ASSERT_TRUE(report.logits.has_value());
+        EXPECT_GT(report.logits->relative(), 1e-5) << "nothing was quantized";
+      }
+    }
+  }
+}
+
 // 4-bit weights, and what it costs that panels become 8-bit for long prompts: the mean Kullback-Leibler
 // divergence of the first word of the answer, against products with the groups' own scales.
 TEST(Parity, Int4StaysWithinItsBounds) {

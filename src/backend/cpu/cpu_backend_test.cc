@@ -1,7 +1,6 @@
 // The CPU backend against plain double-precision loops, for several thread counts.
 #include "backend/cpu/cpu_backend.h"
 
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
