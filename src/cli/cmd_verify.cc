@@ -308,7 +308,7 @@ int verify(const VerifyFlags& flags) {
   const VerifyOptions options{.tolerance = tolerance.values,
                               .pixel_tolerance = tolerance.pixels,
                               .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32),
-                              .errors_a_margin = precision.word == "int4" ? 2.0 : 1.0,
+                              .errors_a_margin = precision.word == "int4" || precision.word == "int8" ? 2.0 : 1.0,
                               .media = flags.media.options};
   const auto reports =
       verify_model(*model, golden, options, [&](const CaseReport& report, std::size_t, std::size_t) {

@@ -101,6 +101,7 @@ TEST_P(Int8, StaysWithinItsBound) {
   VerifyOptions options;
   options.tolerance = 0.2;
   options.pixel_tolerance = 1e-4;
+  options.errors_a_margin = 2;
   for (const CaseReport& report : verify_model(*model, read_golden(find_golden(directory)), options)) {
     EXPECT_TRUE(report.passed) << report.name << ": " << describe(report, options.tolerance);
     ASSERT_TRUE(report.logits.has_value());
@@ -128,6 +129,7 @@ TEST(Parity, QuantizedKeysAndValues) {
       options.tolerance = bound.largest;
       options.pixel_tolerance = 1e-2;
       options.kv_cache_dtype = bound.dtype;
+      options.errors_a_margin = 2;
       for (const CaseReport& report : verify_model(*model, golden, options)) {
         EXPECT_TRUE(report.passed) << name << " " << to_string(bound.dtype) << " " << report.name << ": "
                                    << describe(report, options.tolerance);
