@@ -51,8 +51,8 @@ set(TRIPTYCH_ISA_FLAGS_avx512 ${_avx512})
 set(TRIPTYCH_ISA_FLAGS_avx512vnni ${_avx512} -mavx512vnni -mavx512vbmi)
 set(TRIPTYCH_ISA_FLAGS_avx512bf16 ${_avx512} -mavx512vnni -mavx512bf16)
 set(TRIPTYCH_ISA_FLAGS_neon "")
-set(TRIPTYCH_ISA_FLAGS_dotprod -march=armv8.2-a+dotprod+fp16)
-set(TRIPTYCH_ISA_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm+fp16)
+set(TRIPTYCH_ISA_FLAGS_dotprod -march=armv8.2-a+dotprod)
+set(TRIPTYCH_ISA_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
 
 # Gives files their instruction-set flags and drops those of other processors. Sets <out> to the files kept.
 function(triptych_isa_sources out)
@@ -76,10 +76,15 @@ function(triptych_isa_sources out)
   set(${out} ${kept} PARENT_SCOPE)
 endfunction()
 
-# Tests run from the source root and read TRIPTYCH_SOURCE_DIR.
+# Tests run from the source root and read TRIPTYCH_SOURCE_DIR. Those of another processor have its name as a second label and run
+# in the emulator (cmake/aarch64-linux-gnu.cmake).
 function(triptych_test name label)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(${name} PROPERTIES LABELS ${label} SKIP_RETURN_CODE 77 TIMEOUT 900)
+  if(CMAKE_CROSSCOMPILING)
+    set_tests_properties(${name} PROPERTIES LABELS "${label};${CMAKE_SYSTEM_PROCESSOR}" TIMEOUT 3600
+      ENVIRONMENT_MODIFICATION TRIPTYCH_EMULATED=set:1)
+  endif()
 endfunction()
 
 function(triptych_layer dir)

@@ -2,10 +2,11 @@
 # Installs the Debian packages that README's dependency table lists, and nothing else.
 #   scripts/setup.sh          what a build with its tests needs
 #   scripts/setup.sh --dev    and what the full checks need: clang, its tools and runtimes, benchmarks, Python
+#   scripts/setup.sh --aarch64    and the cross compiler and emulator (scripts/setup_aarch64.sh asks for it)
 # Debian 12 and 13; Ubuntu 22.04 and 24.04 should have the same names (not tried). A second run installs nothing.
 set -euo pipefail
 
-# Keep both lists in step with the table in README.md (tools/check_docs.py compares them).
+# Keep the lists in step with the table in README.md (tools/check_docs.py compares them).
 base_packages=(
   build-essential cmake ninja-build pkg-config git
   libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libedit-dev
@@ -14,6 +15,7 @@ base_packages=(
   libgtest-dev libgmock-dev
 )
 dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev python3)
+aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)
 
 say() { printf 'setup: %s\n' "$*"; }
 die() { printf 'setup: %s\n' "$*" >&2; exit 1; }
@@ -22,9 +24,10 @@ packages=("${base_packages[@]}")
 for arg in "$@"; do
   case "$arg" in
     --dev) packages+=("${dev_packages[@]}") ;;
+    --aarch64) packages+=("${aarch64_packages[@]}") ;;
     --list) printf '%s\n' "${packages[@]}"; exit 0 ;;
-    -h | --help) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 0 ;;
-    *) die "unknown argument '$arg' (expected --dev, --list or --help)" ;;
+    -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;;
+    *) die "unknown argument '$arg' (expected --dev, --aarch64, --list or --help)" ;;
   esac
 done
 

@@ -35,12 +35,12 @@ def dead_links(page):
 
 
 def package_differences():
-    listed = subprocess.run([str(ROOT / "scripts/setup.sh"), "--dev", "--list"], check=True, capture_output=True,
+    listed = subprocess.run([str(ROOT / "scripts/setup.sh"), "--dev", "--aarch64", "--list"], check=True, capture_output=True,
                             text=True).stdout.split()
     table = []
     for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
-        if line.startswith("| `") and len(cells) >= 2 and cells[-1] in ("build", "dev"):
+        if line.startswith("| `") and len(cells) >= 2 and cells[-1] in ("build", "dev", "aarch64"):
             table += re.findall(r"`([a-z0-9][a-z0-9+.-]+)`", cells[0])
     for name in sorted(set(listed) - set(table)):
         yield f"README.md: the table of packages lacks {name}, which scripts/setup.sh installs"

@@ -1,25 +1,40 @@
 #include "base/cpu_info.h"
 
 #include <sched.h>
+#if defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <utility>
 
 #include "base/error.h"
 
 namespace triptych {
 namespace {
 
-constexpr std::array<std::pair<Isa, std::string_view>, 5> kNames{{{Isa::kScalar, "scalar"},
-                                                                  {Isa::kAvx2, "avx2"},
-                                                                  {Isa::kAvx512, "avx512"},
-                                                                  {Isa::kAvx512Vnni, "avx512_vnni"},
-                                                                  {Isa::kAvx512Bf16, "avx512_bf16"}}};
+constexpr std::pair<Isa, std::string_view> kNames[] = {{Isa::kScalar, "scalar"},
+                                                       {Isa::kNeon, "neon"},
+                                                       {Isa::kDotprod, "dotprod"},
+                                                       {Isa::kI8mm, "i8mm"},
+                                                       {Isa::kAvx2, "avx2"},
+                                                       {Isa::kAvx512, "avx512"},
+                                                       {Isa::kAvx512Vnni, "avx512_vnni"},
+                                                       {Isa::kAvx512Bf16, "avx512_bf16"}};
+
+#if defined(__x86_64__)
+constexpr Isa kKnown[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16};
+#elif defined(__aarch64__)
+constexpr Isa kKnown[] = {Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm};
+#else
+constexpr Isa kKnown[] = {Isa::kScalar};
+#endif
 
 Isa detect() noexcept {
 #if defined(__x86_64__)
@@ -33,6 +48,13 @@ Isa detect() noexcept {
   if (!(__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vbmi"))) return Isa::kAvx512;
   if (!__builtin_cpu_supports("avx512bf16")) return Isa::kAvx512Vnni;
   return Isa::kAvx512Bf16;
+#elif defined(__aarch64__)
+  // Kernels for the later sets are compiled for ARMv8.2, which has atomics, CRC32 and rounding multiply-adds
+  // besides.
+  constexpr unsigned long kArmv82 = HWCAP_ATOMICS | HWCAP_CRC32 | HWCAP_ASIMDRDM;
+  const unsigned long first = getauxval(AT_HWCAP);
+  if ((first & kArmv82) != kArmv82 || (first & HWCAP_ASIMDDP) == 0) return Isa::kNeon;
+  return (getauxval(AT_HWCAP2) & HWCAP2_I8MM) == 0 ? Isa::kDotprod : Isa::kI8mm;
 #else
   return Isa::kScalar;
 #endif
@@ -41,15 +63,18 @@ Isa detect() noexcept {
 Isa from_environment() {
   const char* name = std::getenv("TRIPTYCH_ISA");
   if (name == nullptr || *name == '\0') return detected_isa();
-  for (const auto& [isa, text] : kNames) {
-    if (text != name) continue;
-    if (isa > detected_isa())
+  std::string names;
+  for (const Isa isa : kKnown) {
+    if (to_string(isa) != name) {
+      names.append(names.empty() ? "" : ", ").append(to_string(isa));
+      continue;
+    }
+    if (!has_isa(isa))
       fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: this machine has {} at most", name,
            to_string(detected_isa()));
     return isa;
   }
-  fail(ErrorCode::kInvalidArgument,
-       "TRIPTYCH_ISA={}: expected scalar, avx2, avx512, avx512_vnni or avx512_bf16", name);
+  fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: expected one of {}", name, names);
 }
 
 std::atomic<int> g_active{-1};
@@ -91,6 +116,12 @@ std::string_view to_string(Isa isa) noexcept {
   return "unknown";
 }
 
+std::span<const Isa> known_isas() noexcept { return kKnown; }
+
+bool has_isa(Isa isa) noexcept {
+  return std::find(std::begin(kKnown), std::end(kKnown), isa) != std::end(kKnown) && isa <= detected_isa();
+}
+
 Isa detected_isa() noexcept {
   static const Isa isa = detect();
   return isa;
@@ -106,7 +137,7 @@ Isa active_isa() {
 }
 
 void set_active_isa(Isa isa) {
-  if (isa > detected_isa())
+  if (!has_isa(isa))
     fail(ErrorCode::kInvalidArgument, "instruction set {} is not supported here; this machine has {} at most",
          to_string(isa), to_string(detected_isa()));
   g_active.store(static_cast<int>(isa), std::memory_order_release);

@@ -7,11 +7,21 @@
 
 namespace triptych {
 
-/// Instruction sets that kernels are written for, weakest first. On x86 each includes the ones before it.
-enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+/// Instruction sets that kernels are written for. Those of one kind of processor are ordered, weakest first,
+/// and each includes the ones before it; the sets of x86 come after those of ARM, so that "at least AVX2" is
+/// false there.
+enum class Isa { kScalar, kNeon, kDotprod, kI8mm, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
 
-/// Name as in TRIPTYCH_ISA: "scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16".
+/// The sets of the kind of processor that this program is compiled for, weakest first, whatever the machine
+/// has.
+std::span<const Isa> known_isas() noexcept;
+
+/// Name as in TRIPTYCH_ISA: "scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "neon", "dotprod",
+/// "i8mm".
 std::string_view to_string(Isa isa) noexcept;
+
+/// Whether the processor and the operating system support a set.
+bool has_isa(Isa isa) noexcept;
 
 /// Best set that the processor and the operating system support.
 Isa detected_isa() noexcept;

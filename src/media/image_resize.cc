@@ -170,6 +170,8 @@ Kernels kernels() {
 #if defined(__x86_64__)
   if (isa >= Isa::kAvx512) return {rk::horizontal_avx512, rk::vertical_avx512};
   if (isa >= Isa::kAvx2) return {rk::horizontal_avx2, rk::vertical_avx2};
+#elif defined(__aarch64__)
+  if (isa >= Isa::kNeon) return {rk::horizontal_neon, rk::vertical_neon};
 #endif
   static_cast<void>(isa);
   return {};

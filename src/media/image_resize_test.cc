@@ -209,6 +209,8 @@ std::vector<KernelCase> kernel_cases() {
   if (active_isa() >= Isa::kAvx2) cases.push_back({Isa::kAvx2, rk::horizontal_avx2, rk::vertical_avx2});
   if (active_isa() >= Isa::kAvx512)
     cases.push_back({Isa::kAvx512, rk::horizontal_avx512, rk::vertical_avx512});
+#elif defined(__aarch64__)
+  if (active_isa() >= Isa::kNeon) cases.push_back({Isa::kNeon, rk::horizontal_neon, rk::vertical_neon});
 #endif
   return cases;
 }
@@ -240,7 +242,7 @@ struct KernelTaps {
 
 TEST(ResizeKernels, VerticalEqualsOracleAtAnyWidthAndStart) {
   for (const auto& kernel : kernel_cases())
-    for (const int n_bytes : {1, 31, 32, 33, 63, 64, 65, 127, 128, 131, 259})
+    for (const int n_bytes : {1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 131, 259})
       for (const int start : {0, 1, 3})
         for (const int count : {1, 2, 3, 4, 5, 7, 8}) {
           const KernelTaps taps(3, count, 8);

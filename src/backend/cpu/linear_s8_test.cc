@@ -90,7 +90,7 @@ TEST(LinearS8, SameBitsForAnyThreadsRowsAndInstructions) {
   const auto w = random_matrix(DType::kBF16, 700, 515, 1);
   const auto x = random_matrix(DType::kF32, 90, 515, 2);
   std::vector<float> first;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni}) {
+  for (const Isa isa : known_isas()) {
     if (isa > active_isa()) continue;
     for (const int n_threads : {1, 2, 3}) {
       const auto backend = make_cpu_backend({.n_threads = n_threads, .pin = false, .isa = isa});

@@ -2,24 +2,30 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace triptych {
 namespace {
+
+// Set by ctest where an emulator runs the tests: speeds mean nothing there.
+bool is_emulated() { return std::getenv("TRIPTYCH_EMULATED") != nullptr; }
 
 TEST(MachineProbe, MeasuresWhatTheInstructionSetHas) {
   MachineProbe probe(2, active_isa(), std::size_t{8} << 20);
   EXPECT_EQ(probe.n_threads(), 2);
   const MachineLimits limits = probe.measure(2);
   // Any machine of this century, and no machine known: a factor of a thousand off is a wrong unit.
-  EXPECT_GT(limits.fp32_flops_per_s, 1e8);
+  EXPECT_GT(limits.fp32_flops_per_s, is_emulated() ? 1e6 : 1e8);
   EXPECT_LT(limits.fp32_flops_per_s, 1e13);
-  EXPECT_GT(limits.read_bytes_per_s, 1e8);
+  EXPECT_GT(limits.read_bytes_per_s, is_emulated() ? 1e6 : 1e8);
   EXPECT_LT(limits.read_bytes_per_s, 1e13);
-  EXPECT_EQ(limits.int8_ops_per_s > 0, active_isa() >= Isa::kAvx512Vnni);
-  EXPECT_EQ(limits.bf16_flops_per_s > 0, active_isa() >= Isa::kAvx512Bf16);
+  const Isa isa = active_isa();
+  EXPECT_EQ(limits.int8_ops_per_s > 0, isa >= Isa::kAvx512Vnni || isa == Isa::kDotprod || isa == Isa::kI8mm);
+  EXPECT_EQ(limits.bf16_flops_per_s > 0, isa >= Isa::kAvx512Bf16);
 }
 
 TEST(MachineProbe, WiderInstructionSetsAreNotSlower) {
-  if (active_isa() < Isa::kAvx2) GTEST_SKIP() << "needs AVX2";
+  if (active_isa() == Isa::kScalar || is_emulated()) GTEST_SKIP() << "needs vectors, not emulated";
   MachineProbe scalar(1, Isa::kScalar, std::size_t{1} << 20);
   MachineProbe wide(1, active_isa(), std::size_t{1} << 20);
   EXPECT_GT(wide.measure(3).fp32_flops_per_s, 2 * scalar.measure(3).fp32_flops_per_s);

@@ -3,7 +3,7 @@
 //
 // A weight K is a 22-bit fixed-point number. A pass computes, for each output byte,
 //     clip8((2^21 + sum_k px[k] * K[k]) >> 22)        (arithmetic shift, sums modulo 2^32)
-// The vector versions split K = high * 2^12 + low, 0 <= low < 2^12, so that both parts fit signed 16 bits and
+// The vector versions of x86 split K = high * 2^12 + low, 0 <= low < 2^12, so that both parts fit signed 16 bits and
 // two taps are one multiply-add of pairs; sums modulo 2^32 make that exact. Only C headers here: see
 // docs/architecture.md.
 #pragma once
@@ -55,5 +55,7 @@ void horizontal_avx2(const HorizontalArgs& args) noexcept;  // use `packed`
 void vertical_avx2(const VerticalArgs& args) noexcept;
 void horizontal_avx512(const HorizontalArgs& args) noexcept;  // F, BW, VL
 void vertical_avx512(const VerticalArgs& args) noexcept;
+void horizontal_neon(const HorizontalArgs& args) noexcept;  // use `weights`
+void vertical_neon(const VerticalArgs& args) noexcept;
 
 }  // namespace triptych::resize_kernels

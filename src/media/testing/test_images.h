@@ -89,7 +89,8 @@ inline void expect_same(const Image& got, const Image& want, int tolerance, cons
 /// Instruction sets from scalar to the one in use.
 inline std::vector<Isa> isas() {
   std::vector<Isa> all;
-  for (int i = 0; i <= static_cast<int>(active_isa()); ++i) all.push_back(static_cast<Isa>(i));
+  for (const Isa isa : known_isas())
+    if (isa <= active_isa()) all.push_back(isa);
   return all;
 }
 

@@ -19,7 +19,7 @@ namespace triptych::kernels {
 /// The instruction sets a test compares: all up to the active one.
 inline std::vector<Isa> isas_to_test() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16})
+  for (const Isa isa : known_isas())
     if (isa <= active_isa()) isas.push_back(isa);
   return isas;
 }

@@ -14,6 +14,8 @@ const AttentionKernels& attention_kernels(Isa isa) {
   return first_supported<AttentionKernels>(isa, {
 #if defined(__x86_64__)
     {Isa::kAvx512, &kAttentionAvx512}, {Isa::kAvx2, &kAttentionAvx2},
+#elif defined(__aarch64__)
+    {Isa::kNeon, &kAttentionNeon},
 #endif
     {
       Isa::kScalar, &kAttentionScalar

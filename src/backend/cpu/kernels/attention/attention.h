@@ -63,5 +63,6 @@ const AttentionKernels& attention_kernels(Isa isa);
 extern const AttentionKernels kAttentionScalar;
 extern const AttentionKernels kAttentionAvx2;
 extern const AttentionKernels kAttentionAvx512;
+extern const AttentionKernels kAttentionNeon;
 
 }  // namespace triptych::kernels

@@ -8,6 +8,8 @@ const GemmKernels& gemm_kernels(Isa isa) {
   return first_supported<GemmKernels>(isa, {
 #if defined(__x86_64__)
     {Isa::kAvx512, &kGemmAvx512}, {Isa::kAvx2, &kGemmAvx2},
+#elif defined(__aarch64__)
+    {Isa::kNeon, &kGemmNeon},
 #endif
     {
       Isa::kScalar, &kGemmScalar

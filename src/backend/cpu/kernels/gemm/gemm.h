@@ -49,5 +49,6 @@ const GemmKernels& gemm_kernels(Isa isa);
 extern const GemmKernels kGemmScalar;
 extern const GemmKernels kGemmAvx2;
 extern const GemmKernels kGemmAvx512;
+extern const GemmKernels kGemmNeon;
 
 }  // namespace triptych::kernels

@@ -8,6 +8,8 @@ const GemmS4Kernels& gemm_s4_kernels(Isa isa) {
   return first_supported<GemmS4Kernels>(isa, {
 #if defined(__x86_64__)
     {Isa::kAvx512Vnni, &kGemmS4Avx512Vnni}, {Isa::kAvx2, &kGemmS4Avx2},
+#elif defined(__aarch64__)
+    {Isa::kDotprod, &kGemmS4Dotprod},    {Isa::kNeon, &kGemmS4Neon},
 #endif
     {
       Isa::kScalar, &kGemmS4Scalar

@@ -76,5 +76,7 @@ const GemmS4Kernels& gemm_s4_kernels(Isa isa);
 extern const GemmS4Kernels kGemmS4Scalar;
 extern const GemmS4Kernels kGemmS4Avx2;
 extern const GemmS4Kernels kGemmS4Avx512Vnni;
+extern const GemmS4Kernels kGemmS4Neon;
+extern const GemmS4Kernels kGemmS4Dotprod;
 
 }  // namespace triptych::kernels

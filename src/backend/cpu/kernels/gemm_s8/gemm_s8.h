@@ -70,5 +70,8 @@ void pack_s8_panel(const S8PackArgs& args);
 extern const GemmS8Kernels kGemmS8Scalar;
 extern const GemmS8Kernels kGemmS8Avx2;
 extern const GemmS8Kernels kGemmS8Avx512Vnni;
+extern const GemmS8Kernels kGemmS8Neon;
+extern const GemmS8Kernels kGemmS8Dotprod;
+extern const GemmS8Kernels kGemmS8I8mm;
 
 }  // namespace triptych::kernels

@@ -49,5 +49,6 @@ const GemvKernels& gemv_kernels(Isa isa);
 extern const GemvKernels kGemvScalar;
 extern const GemvKernels kGemvAvx2;
 extern const GemvKernels kGemvAvx512;
+extern const GemvKernels kGemvNeon;
 
 }  // namespace triptych::kernels

@@ -24,5 +24,6 @@ const NormKernels& norm_kernels(Isa isa);
 extern const NormKernels kNormScalar;
 extern const NormKernels kNormAvx2;
 extern const NormKernels kNormAvx512;
+extern const NormKernels kNormNeon;
 
 }  // namespace triptych::kernels

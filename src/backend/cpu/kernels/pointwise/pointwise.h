@@ -43,5 +43,6 @@ const PointwiseKernels& pointwise_kernels(Isa isa);
 extern const PointwiseKernels kPointwiseScalar;
 extern const PointwiseKernels kPointwiseAvx2;
 extern const PointwiseKernels kPointwiseAvx512;
+extern const PointwiseKernels kPointwiseNeon;
 
 }  // namespace triptych::kernels

@@ -27,5 +27,8 @@ extern const ProbeKernels kProbeAvx2;
 extern const ProbeKernels kProbeAvx512;
 extern const ProbeKernels kProbeAvx512Vnni;
 extern const ProbeKernels kProbeAvx512Bf16;
+extern const ProbeKernels kProbeNeon;
+extern const ProbeKernels kProbeDotprod;
+extern const ProbeKernels kProbeI8mm;
 
 }  // namespace triptych::kernels

@@ -20,5 +20,6 @@ const RowKernels& row_kernels(Isa isa);
 extern const RowKernels kRowScalar;
 extern const RowKernels kRowAvx2;
 extern const RowKernels kRowAvx512;
+extern const RowKernels kRowNeon;
 
 }  // namespace triptych::kernels

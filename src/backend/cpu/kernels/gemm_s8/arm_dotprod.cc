@@ -1,0 +1,7 @@
+#include "backend/cpu/kernels/gemm_s8/arm_body.h"
+
+namespace triptych::kernels {
+
+extern const GemmS8Kernels kGemmS8Dotprod = {"dotprod", quantize, tile};
+
+}  // namespace triptych::kernels
