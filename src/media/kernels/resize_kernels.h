@@ -3,8 +3,8 @@
 //
 // A weight K is a 22-bit fixed-point number. A pass computes, for each output byte,
 //     clip8((2^21 + sum_k px[k] * K[k]) >> 22)        (arithmetic shift, sums modulo 2^32)
-// The vector versions of x86 split K = high * 2^12 + low, 0 <= low < 2^12, so that both parts fit signed 16 bits and
-// two taps are one multiply-add of pairs; sums modulo 2^32 make that exact. Only C headers here: see
+// The vector versions of x86 split K = high * 2^12 + low, 0 <= low < 2^12, so that both parts fit signed 16
+// bits and two taps are one multiply-add of pairs; sums modulo 2^32 make that exact. Only C headers here: see
 // docs/architecture.md.
 #pragma once
 
