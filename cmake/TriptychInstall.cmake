@@ -27,11 +27,11 @@ install(FILES ${PROJECT_BINARY_DIR}/triptychConfig.cmake ${PROJECT_BINARY_DIR}/t
 get_property(triptych_program GLOBAL PROPERTY TRIPTYCH_EXECUTABLE)
 if(triptych_program)
   install(TARGETS ${triptych_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
-  # The program writes its own manual page and completions.
-  if(NOT CMAKE_CROSSCOMPILING)
+  # The program writes its own manual page and completions; built for another processor, in the emulator.
+  if(NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR)
     set(pages ${PROJECT_BINARY_DIR}/generated/pages)
     add_custom_command(OUTPUT ${pages}/triptych.1 ${pages}/triptych.bash ${pages}/_triptych ${pages}/triptych.fish
-      COMMAND ${CMAKE_COMMAND} -D PROGRAM=$<TARGET_FILE:${triptych_program}> -D FOLDER=${pages}
+      COMMAND ${CMAKE_COMMAND} -D "PROGRAM=${CMAKE_CROSSCOMPILING_EMULATOR};$<TARGET_FILE:${triptych_program}>" -D FOLDER=${pages}
               -P ${PROJECT_SOURCE_DIR}/cmake/write_pages.cmake
       DEPENDS ${triptych_program} COMMENT "Writing the manual page and completions" VERBATIM)
     add_custom_target(triptych_pages ALL DEPENDS ${pages}/triptych.1)

@@ -153,12 +153,26 @@ int usable_cpus() {
   return cpus;
 }
 
+std::string cpu_name(std::istream& cpuinfo) {
+  std::string implementer;
+  std::string part;
+  for (std::string line; std::getline(cpuinfo, line);) {
+    const auto colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    std::string value = line.substr(colon + 2);
+    if (line.rfind("model name", 0) == 0 || line.rfind("Model", 0) == 0) return value;
+    if (line.rfind("CPU implementer", 0) == 0)
+      implementer = std::move(value);
+    else if (line.rfind("CPU part", 0) == 0)
+      part = std::move(value);
+  }
+  if (implementer.empty() || part.empty()) return "unknown";
+  return "ARM implementer " + implementer + " part " + part;
+}
+
 std::string cpu_name() {
   std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);)
-    if (line.rfind("model name", 0) == 0 || line.rfind("Model", 0) == 0)
-      if (const auto colon = line.find(": "); colon != std::string::npos) return line.substr(colon + 2);
-  return "unknown";
+  return cpu_name(in);
 }
 
 }  // namespace triptych

@@ -1,6 +1,7 @@
 // What this processor can do, and which instruction sets the kernels may use.
 #pragma once
 
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <string_view>
@@ -36,7 +37,10 @@ void set_active_isa(Isa isa);
 /// Processors this process may use: the affinity mask and the cgroup CPU quota (v1 and v2), at least 1.
 int usable_cpus();
 
-/// Brand string of the processor, e.g. "AMD EPYC"; "unknown" when it cannot be read.
+/// Brand string of the processor, e.g. "AMD EPYC"; on ARM the board's name or "ARM implementer 0x41 part
+/// 0xd0c"; "unknown" when it cannot be read.
 std::string cpu_name();
+/// The same from the text of /proc/cpuinfo.
+std::string cpu_name(std::istream& cpuinfo);
 
 }  // namespace triptych

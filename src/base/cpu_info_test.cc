@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <set>
+#include <sstream>
 
 #include "base/error.h"
 
@@ -35,6 +36,21 @@ TEST(CpuInfo, RefusesTheSetsOfAnotherKindOfProcessor) {
     EXPECT_FALSE(has_isa(isa)) << to_string(isa);
     EXPECT_THROW(set_active_isa(isa), Error) << to_string(isa);
   }
+}
+
+TEST(CpuInfo, NamesTheProcessor) {
+  const auto name = [](const char* text) {
+    std::istringstream in(text);
+    return cpu_name(in);
+  };
+  EXPECT_EQ(name("processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC 9R14\n"),
+            "AMD EPYC 9R14");
+  EXPECT_EQ(name("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"),
+            "ARM implementer 0x41 part 0xd0c");
+  EXPECT_EQ(name("CPU implementer\t: 0x41\nCPU part\t: 0xd08\n\nModel\t\t: Raspberry Pi 4 Model B\n"),
+            "Raspberry Pi 4 Model B");
+  EXPECT_EQ(name("CPU part\t: 0xd08\n"), "unknown");
+  EXPECT_EQ(name(""), "unknown");
 }
 
 // Where the tests run in an emulator, ctest says what the emulated processor has.

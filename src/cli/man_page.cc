@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include "base/build_info.h"
+#include "base/cpu_info.h"
 #include "cli/help_tree.h"
 
 namespace triptych::cli {
@@ -60,12 +61,12 @@ std::string man_page(const CLI::App& program) {
     for (const HelpOption& option : tree[i].options) add_option(out, option);
     add_footer(out, tree[i].footer);
   }
-  out +=
-      ".SH ENVIRONMENT\n.TP\n\\fBTRIPTYCH_ISA\\fR\nNarrows the instruction sets that are used: scalar, avx2, "
-      "avx512, "
-      "avx512_vnni or avx512_bf16.\n.TP\n\\fBTRIPTYCH_HISTORY\\fR\nFile that keeps the lines of chats; "
-      "empty: none "
-      "(default: ~/.local/state/triptych/history).\n";
+  std::string sets;
+  for (const Isa isa : known_isas()) sets.append(sets.empty() ? "" : ", ").append(to_string(isa));
+  out += ".SH ENVIRONMENT\n.TP\n\\fBTRIPTYCH_ISA\\fR\nNarrows the instruction sets that are used, one of " +
+         sets +
+         ".\n.TP\n\\fBTRIPTYCH_HISTORY\\fR\nFile that keeps the lines of chats; empty: none "
+         "(default: ~/.local/state/triptych/history).\n";
   out += ".SH EXAMPLES AND EXIT CODES\n";
   add_footer(out, root.footer);
   return out;
