@@ -9,7 +9,7 @@
 namespace triptych {
 namespace {
 
-constexpr char kLastMarkByte = 4;  // <0x00> to <0x04> are marks, so these characters cannot be text
+constexpr unsigned char kLastMarkByte = 4;  // <0x00> to <0x04> are marks, so these characters cannot be text
 
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
@@ -74,7 +74,7 @@ std::vector<TypedTag> FuyuTags::find_typed(std::string_view text, const MediaPla
   std::vector<TypedTag> out;
   if (forms_.empty()) return out;
   for (std::size_t at = 0; at < text.size();) {
-    if (text[at] >= 0 && text[at] <= kLastMarkByte) {
+    if (static_cast<unsigned char>(text[at]) <= kLastMarkByte) {
       out.push_back({.begin = at, .end = at + 1, .ids = {}});
       ++at;
       continue;
