@@ -8,6 +8,8 @@ const KvRowKernels& kv_row_kernels(Isa isa) {
   return first_supported<KvRowKernels>(isa, {
 #if defined(__x86_64__)
     {Isa::kAvx512, &kKvRowAvx512}, {Isa::kAvx2, &kKvRowAvx2},
+#elif defined(__aarch64__)
+    {Isa::kNeon, &kKvRowNeon},
 #endif
     {
       Isa::kScalar, &kKvRowScalar

@@ -44,5 +44,6 @@ const KvRowKernels& kv_row_kernels(Isa isa);
 extern const KvRowKernels kKvRowScalar;
 extern const KvRowKernels kKvRowAvx2;
 extern const KvRowKernels kKvRowAvx512;
+extern const KvRowKernels kKvRowNeon;
 
 }  // namespace triptych::kernels
