@@ -151,7 +151,7 @@ class GoldenModel {
                                       .head_dim = info.head_dim,
                                       .page_tokens = kPageTokens,
                                       .n_pages = (n + 64) / kPageTokens + 1,
-                                      .dtype = DType::kF32});
+                                      .dtype = KvDType::kF32});
     pages_.clear();
     for (int i = cache_->geometry().n_pages; i-- > 0;) pages_.push_back(i);  // not in order, to be sure
     n_cached_ = 0;
