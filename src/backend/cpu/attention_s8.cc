@@ -81,20 +81,21 @@ void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chu
   const void* values[kS8ChunkKeys];
   const auto& kv = a.kv;
   const std::int64_t at_scale = round_up(a.head_dim, 4);
-  for (int j = 0; j < chunk.n; ++j) {
+  for (int j = 0; j < chunk.n;) {  // the rows of one page
     const std::int64_t t = chunk.begin + j;
     const std::int64_t row = kv.pages == nullptr ? t : t % kv.page_tokens;
+    const std::int64_t n =
+        kv.pages == nullptr ? chunk.n : std::min(chunk.n - j + row, std::int64_t{kv.page_tokens}) - row;
     const std::ptrdiff_t page = kv.pages == nullptr ? 0 : kv.pages[t / kv.page_tokens] * kv.page_stride;
-    keys[j] = kv.k + page + row * kv.k_stride;
-    values[j] = kv.v + page + row * kv.v_stride;
-    std::memcpy(s.key_scales + j, static_cast<const char*>(keys[j]) + at_scale, 4);
-    std::memcpy(s.value_scales + j, static_cast<const char*>(values[j]) + at_scale, 4);
-    if (kv.offset_bytes == 0) {
-      chunk.offsets[j] = nullptr;
-    } else if (j > 0 && row != 0) {
-      chunk.offsets[j] = chunk.offsets[j - 1];
-    } else {
-      chunk.offsets[j] = offset_of(a, static_cast<const char*>(keys[j]) - row * kv.k_stride);
+    const char* key = kv.k + page + row * kv.k_stride;
+    const char* value = kv.v + page + row * kv.v_stride;
+    const std::uint16_t* offset = kv.offset_bytes == 0 ? nullptr : offset_of(a, key - row * kv.k_stride);
+    for (std::int64_t i = 0; i < n; ++i, ++j, key += kv.k_stride, value += kv.v_stride) {
+      keys[j] = key;
+      values[j] = value;
+      std::memcpy(s.key_scales + j, key + at_scale, 4);
+      std::memcpy(s.value_scales + j, value + at_scale, 4);
+      chunk.offsets[j] = offset;
     }
   }
   std::fill(s.key_scales + chunk.n, s.key_scales + kS8ChunkKeys, 0.0F);
@@ -188,7 +189,7 @@ void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
   }
   for (int r = 0; r < a.n_rows; ++r) {
     const float factor = s.sums[r] == 0.0F ? 0.0F : 1.0F / s.sums[r];
-    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * s.output[r * s.width + d];
+    runtime.pointwise.scale(a.head_dim, factor, s.output + r * s.width, a.y[r]);
   }
 }
 

@@ -105,7 +105,7 @@ class CpuBackend final : public Backend {
     static_cast<const cpu::CpuWeight&>(w).multiply(
         runtime_, {x.dim(0), x.cf32(), x.row_stride(), cpu::function_of(epilogue.activation),
                    has_residual ? residual.cf32() : nullptr, has_residual ? residual.row_stride() : 0,
-                   y.f32(), y.row_stride()});
+                   y.f32(), y.row_stride(), w.multiplies_int8()});
   }
 
   void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) override {

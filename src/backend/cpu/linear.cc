@@ -221,7 +221,7 @@ void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bia
   runtime.pointwise.epilogue(
       {args.function, n, products, bias != nullptr ? bias + first : nullptr,
        args.residual != nullptr ? args.residual + row * args.residual_stride + first : nullptr,
-       args.y + row * args.y_stride + first});
+       args.y + row * args.y_stride + first, args.lean});
 }
 
 std::vector<float> stacked_bias(const LinearSpec& spec) {

@@ -20,6 +20,7 @@ struct LinearArgs {
   std::ptrdiff_t residual_stride;
   float* y;
   std::ptrdiff_t y_stride;
+  bool lean = false;  // see kernels::EpilogueArgs
 };
 
 /// What every kind of weight of this backend can do.

@@ -94,7 +94,9 @@ std::int64_t panels_together(const Runtime& runtime, std::int64_t n_panels, std:
 
 void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t together, std::int64_t panel_bytes,
                      std::int64_t n_rows, FunctionRef<void(const PanelItem& item, int thread)> body) {
-  const std::int64_t n_groups = ceil_div(n_panels, together);
+  // As many groups for each thread, of nearly equal sizes.
+  const std::int64_t n_groups =
+      std::min(n_panels, ceil_div(ceil_div(n_panels, together), runtime.n_threads()) * runtime.n_threads());
   const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * kernels::kS8MaxRows));
   const std::int64_t n_splits =
       std::clamp<std::int64_t>(ceil_div(wanted_pieces(runtime), n_groups), 1, most_splits);
@@ -103,7 +105,7 @@ void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t toget
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t g = i / n_splits;
       const std::int64_t s = i % n_splits;
-      body({g * together, std::min(n_panels, (g + 1) * together), s * n_rows / n_splits,
+      body({g * n_panels / n_groups, (g + 1) * n_panels / n_groups, s * n_rows / n_splits,
             (s + 1) * n_rows / n_splits},
            thread);
     }

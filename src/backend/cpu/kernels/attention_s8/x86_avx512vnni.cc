@@ -71,20 +71,7 @@ void pack_values(const S8PackValuesArgs& t) {
   }
 }
 
-// e^x for x <= 0, relative error below 3e-6: a fifth of the step of 16-bit weights.
-TRIPTYCH_INLINE Vf vexp_negative(Vf x) {
-  x = vmul(vmax(vset(-104.5F), x), vset(1.44269504F));
-  const Vf n = vround(x);
-  const Vf r = vsub(x, n);
-  // 2^r on [-1/2, 1/2], Taylor to degree 5.
-  Vf p = vset(1.33335581e-3F);
-  p = vfma(p, r, vset(9.61812911e-3F));
-  p = vfma(p, r, vset(5.55041087e-2F));
-  p = vfma(p, r, vset(2.40226507e-1F));
-  p = vfma(p, r, vset(6.93147182e-1F));
-  p = vfma(p, r, vset(1.0F));
-  return vscale2(p, n);
-}
+TRIPTYCH_INLINE Vf vexp_negative(Vf x) { return vexp2_lean(vmax(vset(-126.0F), vmul(x, vset(1.44269504F)))); }
 
 void soften(const S8SoftenArgs& t) {
   const Vf hidden = vset(-INFINITY);
@@ -116,7 +103,7 @@ void soften(const S8SoftenArgs& t) {
   }
   float change[kLanes];
   vstore(change, vexp_negative(vset(*t.top - shift)));
-  *t.rescale = *t.top == -INFINITY ? 0.0F : change[0];
+  *t.rescale = *t.top == top ? 1.0F : *t.top == -INFINITY ? 0.0F : change[0];
   *t.sum = *t.sum * *t.rescale + vsum(sum);
   *t.top = top;
   const float most = vmax_lane(largest);

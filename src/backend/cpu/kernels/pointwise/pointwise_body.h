@@ -48,14 +48,29 @@ TRIPTYCH_INLINE Vf apply(Vf x) {
   }
 }
 
+// The same with short polynomials; other functions have no faster form.
 template <Function F>
+TRIPTYCH_INLINE Vf apply_lean(Vf x) {
+  if constexpr (F == Function::kGeluTanh) {
+    // 2 sqrt(2 / pi) / ln 2 (x + 0.044715 x^3)
+    return vmul(x, vlogistic2_lean(vmul(x, vfma(vmul(x, x), vset(0.102943240F), vset(2.30220819F)))));
+  } else if constexpr (F == Function::kQuickGelu) {
+    return vmul(x, vlogistic2_lean(vmul(x, vset(2.45546696F))));  // 1.702 / ln 2
+  } else if constexpr (F == Function::kSilu) {
+    return vmul(x, vlogistic2_lean(vmul(x, vset(1.44269504F))));
+  } else {
+    return apply<F>(x);
+  }
+}
+
+template <Function F, bool kLean = false>
 void epilogue_of(const EpilogueArgs& e) {
   for (ptrdiff_t i = 0; i < e.n; i += kLanes) {
     const int n = e.n - i < kLanes ? static_cast<int>(e.n - i) : kLanes;
     const bool whole = n == kLanes;
     Vf v = whole ? vload(e.x + i) : vload_n(e.x + i, n);
     if (e.bias != nullptr) v = vadd(v, whole ? vload(e.bias + i) : vload_n(e.bias + i, n));
-    v = apply<F>(v);
+    v = kLean ? apply_lean<F>(v) : apply<F>(v);
     if (e.residual != nullptr) v = vadd(v, whole ? vload(e.residual + i) : vload_n(e.residual + i, n));
     if (whole) {
       vstore(e.y + i, v);
@@ -82,11 +97,11 @@ void epilogue(const EpilogueArgs& e) {
     case Function::kGelu:
       return epilogue_of<Function::kGelu>(e);
     case Function::kGeluTanh:
-      return epilogue_of<Function::kGeluTanh>(e);
+      return e.lean ? epilogue_of<Function::kGeluTanh, true>(e) : epilogue_of<Function::kGeluTanh>(e);
     case Function::kQuickGelu:
-      return epilogue_of<Function::kQuickGelu>(e);
+      return e.lean ? epilogue_of<Function::kQuickGelu, true>(e) : epilogue_of<Function::kQuickGelu>(e);
     case Function::kSilu:
-      return epilogue_of<Function::kSilu>(e);
+      return e.lean ? epilogue_of<Function::kSilu, true>(e) : epilogue_of<Function::kSilu>(e);
     case Function::kRelu:
       return epilogue_of<Function::kRelu>(e);
     case Function::kRelu2:

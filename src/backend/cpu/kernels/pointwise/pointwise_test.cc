@@ -70,6 +70,30 @@ struct Bound {
   float limit;
 };
 
+TEST(Pointwise, LeanVersionsKeepTheirBounds) {
+  std::vector<float> x;
+  for (float v = -80.0F; v < 80.0F; v += 0.00317F) x.push_back(v);
+  for (const float v : {0.0F, -0.0F, 1e-30F, -1e-30F, 1e30F, 3e38F}) x.push_back(v);
+  for (const Isa isa : isas_to_test())
+    for (const Function function : {Function::kGeluTanh, Function::kQuickGelu, Function::kSilu}) {
+      std::vector<float> y(x.size());
+      pointwise_kernels(isa).epilogue(
+          {function, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data(), true});
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const double expected = exact(function, x[i]);
+        const double magnitude = std::fabs(static_cast<double>(x[i]));
+        double bound = 1e-6 * (1 + magnitude);
+        if (x[i] < 0 && std::fabs(expected) > 1e-34) bound = std::min(bound, 2e-5 * std::fabs(expected));
+        ASSERT_NEAR(static_cast<double>(y[i]), expected, bound)
+            << pointwise_kernels(isa).name << " function " << static_cast<int>(function) << " of " << x[i];
+      }
+      float ends[] = {INFINITY, NAN};
+      pointwise_kernels(isa).epilogue({function, 2, ends, nullptr, nullptr, ends, true});
+      EXPECT_EQ(ends[0], INFINITY);
+      EXPECT_TRUE(std::isnan(ends[1]));
+    }
+}
+
 // The statement of accuracy: largest error in units in the last place against the formula in long double. Far
 // below zero, where a result is under 1e-18 of its argument, e^x leaves the normal numbers or its argument's
 // rounding counts: the second bound.
