@@ -177,6 +177,19 @@ TensorView ExecContext::gated_activation(Activation kind, const TensorView& gate
   return y;
 }
 
+TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_up, const TensorView& x) {
+  check_rows("gated_linear", x, gate_up.n_in());
+  TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0, "[gated_linear] odd width {}", gate_up.n_out());
+  TensorView y = empty({x.dim(0), gate_up.n_out() / 2});
+  if (x.dim(0) > 0 && backend_.gated_linear(gate_up, x, kind, y)) {
+    if (observer_ != nullptr) observer_->on_linear(gate_up, x);
+    return y;
+  }
+  const TensorView both = linear(gate_up, x);
+  backend_.gated_activation(kind, both, y);
+  return y;
+}
+
 TensorView ExecContext::add(const TensorView& a, const TensorView& b) {
   check_same("add", a, b);
   TensorView y = empty(a.shape());

@@ -69,6 +69,8 @@ class ExecContext {
   void rope(TensorView x, const TensorView& cos, const TensorView& sin);
   void activation(Activation kind, TensorView x);  // in place
   TensorView gated_activation(Activation kind, const TensorView& gate_up);
+  /// gated_activation(kind, linear(gate_up, x)): x [T, K] -> [T, N / 2].
+  TensorView gated_linear(Activation kind, const LinearWeight& gate_up, const TensorView& x);
   TensorView add(const TensorView& a, const TensorView& b);
   void add_inplace(TensorView a, const TensorView& b);  // a += b
   void scale_rows(TensorView x, std::span<const float> factors);

@@ -36,8 +36,6 @@ const std::vector<std::string> kDTypeWords = {"auto", "fp32", "fp16", "bf16"};
 const std::vector<std::string> kKvDTypeWords = {"auto", "fp32", "fp16",     "bf16",
                                                 "int8", "fp8",  "fp8_e4m3", "int4"};
 
-const CLI::IsMember is_dtype() { return CLI::IsMember(kDTypeWords); }
-
 // The parser itself takes -1 for the largest number, and wraps beyond it.
 CLI::Validator is_unsigned_64() {
   return CLI::Validator(

@@ -249,8 +249,8 @@ void Qwen25Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const
     cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   }
   const ArenaScope scratch(cx.arena());
-  TensorView x = cx.linear(*block.gate_up_proj, block.norm2(cx, h));  // [P, 2 Fv]
-  x = cx.gated_activation(config_.vision_act, x);                     // [P, Fv]
+  const TensorView x =
+      cx.gated_linear(config_.vision_act, *block.gate_up_proj, block.norm2(cx, h));  // [P, Fv]
   if (tapping) cx.tap(cx.linear(*block.down_proj, x), "model.visual.blocks.0.mlp");
   cx.linear_into(*block.down_proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   cx.tap(h, "model.visual.blocks.{}", index);

@@ -458,8 +458,7 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
     TensorView a =
         cx.paged_attention(*batch.kv_cache, static_cast<int>(i), batch.sequences, scale, q);  // [T, D]
     cx.linear_into(*layer.attn_c_proj, a, h, {.activation = Activation::kNone, .residual = h});
-    TensorView f =
-        cx.gated_activation(Activation::kSilu, cx.linear(*layer.w2_w1, layer.ln_2(cx, h)));  // [T, F]
+    TensorView f = cx.gated_linear(Activation::kSilu, *layer.w2_w1, layer.ln_2(cx, h));  // [T, F]
     cx.linear_into(*layer.mlp_c_proj, f, h, {.activation = Activation::kNone, .residual = h});
     cx.tap(h, "transformer.h.{}", i);
   }

@@ -184,7 +184,7 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.o_proj, a), "{}.layers.0.self_attn", taps_);
     cx.linear_into(*layer.o_proj, a, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
     x = layer.post_attention_layernorm(cx, h);
-    TensorView g = cx.gated_activation(config_.hidden_act, cx.linear(*layer.gate_up_proj, x));  // [T, F]
+    TensorView g = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj, x);  // [T, F]
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.down_proj, g), "{}.layers.0.mlp", taps_);
     cx.linear_into(*layer.down_proj, g, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
     cx.tap(h, "{}.layers.{}", taps_, i);

@@ -28,6 +28,7 @@ void BM_Attention(benchmark::State& state) {
   const std::int64_t d = state.range(2);
   const bool causal = state.range(3) != 0;
   const int n_threads = static_cast<int>(state.range(4));
+  const bool int8 = state.range(5) != 0;
   Runtime runtime(n_threads, false, active_isa());
   MachineProbe probe(n_threads, active_isa(), std::size_t{4} << 20);
   const Tensor qkv = numbers({n, 3 * heads * d});
@@ -50,7 +51,7 @@ void BM_Attention(benchmark::State& state) {
   for (auto _ : state) {
     const Rate limit = probe.fp32_flops(0.01);
     const Stopwatch watch(n_threads);
-    attention(runtime, args, y);
+    attention(runtime, args, y, int8);
     ratios.add(watch.rate(flops), limit);
     state.SetIterationTime(watch.wall_s());
   }
@@ -58,10 +59,10 @@ void BM_Attention(benchmark::State& state) {
   state.SetLabel(runtime.attention.name);
 }
 BENCHMARK(BM_Attention)
-    ->ArgNames({"tokens", "heads", "dim", "causal", "threads"})
-    ->ArgsProduct({{577}, {16}, {64}, {0}, {1, 2}})
-    ->ArgsProduct({{640}, {32}, {128}, {1}, {1, 2}})
-    ->ArgsProduct({{64}, {16}, {80}, {0}, {1}})
+    ->ArgNames({"tokens", "heads", "dim", "causal", "threads", "int8"})
+    ->ArgsProduct({{577}, {16}, {64}, {0}, {1, 2}, {0, 1}})
+    ->ArgsProduct({{640}, {32}, {128}, {1}, {1, 2}, {0, 1}})
+    ->ArgsProduct({{64}, {16}, {80}, {0}, {1}, {0, 1}})
     ->UseManualTime()
     ->Iterations(15)
     ->Unit(benchmark::kMillisecond);
@@ -71,14 +72,14 @@ void BM_Decode(benchmark::State& state) {
   const int n_context = static_cast<int>(state.range(0));
   const int heads = static_cast<int>(state.range(1));
   const int kv_heads = static_cast<int>(state.range(2));
-  const DType dtype = static_cast<DType>(state.range(3));
+  const auto dtype = static_cast<KvDType>(state.range(3));
   const int n_threads = static_cast<int>(state.range(4));
   const int d = 128;
   Runtime runtime(n_threads, false, active_isa());
   MachineProbe probe(n_threads, active_isa());
   const int n_pages = (n_context + 63) / 64;
   const std::int64_t layer_bytes =
-      std::int64_t{2} * n_context * kv_heads * d * static_cast<std::int64_t>(size_bytes(dtype));
+      std::int64_t{2} * n_context * kv_heads * kv_row_size_bytes(dtype, d);
   const int n_layers = static_cast<int>(std::max<std::int64_t>(1, (std::int64_t{256} << 20) / layer_bytes));
   const CpuKvCache cache({n_layers, kv_heads, d, 64, n_pages, dtype});
   const Tensor kv = numbers({n_context, kv_heads, d});
@@ -104,8 +105,8 @@ void BM_Decode(benchmark::State& state) {
 }
 BENCHMARK(BM_Decode)
     ->ArgNames({"context", "heads", "kv_heads", "dtype", "threads"})
-    ->ArgsProduct({{1024}, {32}, {32}, {0, 1, 2}, {1, 2}})
-    ->ArgsProduct({{1024}, {28}, {4}, {0, 1, 2}, {1}})
+    ->ArgsProduct({{1024}, {32}, {32}, {0, 1, 2, 3, 4, 5}, {1, 2}})
+    ->ArgsProduct({{1024}, {28}, {4}, {0, 1, 2, 3, 4, 5}, {1}})
     ->UseManualTime()
     ->Iterations(9)
     ->Unit(benchmark::kMillisecond);

@@ -108,6 +108,16 @@ class CpuBackend final : public Backend {
                    y.f32(), y.row_stride(), w.multiplies_int8()});
   }
 
+  bool gated_linear(const LinearWeight& w, const TensorView& x, Activation activation,
+                    TensorView& y) override {
+    const auto& weight = static_cast<const cpu::CpuWeight&>(w);
+    if (!weight.multiplies_gated()) return false;
+    const std::scoped_lock lock(mutex_);
+    weight.multiply(runtime_, {x.dim(0), x.cf32(), x.row_stride(), cpu::function_of(activation), nullptr, 0,
+                               y.f32(), y.row_stride(), true, true});
+    return true;
+  }
+
   void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) override {
     const auto& table = static_cast<const CpuEmbedding&>(w);
     const Rows to(y);
@@ -170,7 +180,8 @@ class CpuBackend final : public Backend {
     const Rows to(y);
     const kernels::Function function = cpu::function_of(kind);
     over_rows(to.n, 24 * to.width, [&](std::int64_t i) {
-      runtime_.pointwise.gated(function, to.width, from.row(i), from.row(i) + to.width, to.row(i));
+      runtime_.pointwise.gated(
+          {function, to.width, from.row(i), from.row(i) + to.width, nullptr, nullptr, to.row(i)});
     });
   }
   void add(const TensorView& a, const TensorView& b, TensorView& y) override {

@@ -224,6 +224,14 @@ void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bia
        args.y + row * args.y_stride + first, args.lean});
 }
 
+void finish_gated_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t n_half,
+                      std::int64_t row, std::int64_t first, std::int64_t n, const float* gate,
+                      const float* up) {
+  runtime.pointwise.gated({args.function, n, gate, up, bias != nullptr ? bias + first : nullptr,
+                           bias != nullptr ? bias + n_half + first : nullptr,
+                           args.y + row * args.y_stride + first, args.lean});
+}
+
 std::vector<float> stacked_bias(const LinearSpec& spec) {
   if (spec.biases.empty()) return {};
   TRIPTYCH_CHECK(spec.biases.size() == spec.parts.size(), "{}: {} biases for {} matrices", spec.name,

@@ -21,17 +21,27 @@ struct LinearArgs {
   float* y;
   std::ptrdiff_t y_stride;
   bool lean = false;  // see kernels::EpilogueArgs
+  // W stacks Wg and Wu of N / 2 rows each: y [M, N / 2] = function(x Wg^T + bg) * (x Wu^T + bu)
+  bool gated = false;
 };
 
 /// What every kind of weight of this backend can do.
 class CpuWeight : public LinearWeight {
  public:
   virtual void multiply(Runtime& runtime, const LinearArgs& args) const = 0;
+  /// Whether multiply takes LinearArgs::gated.
+  virtual bool multiplies_gated() const noexcept { return false; }
 };
 
 /// Products of columns [first, first + n) of one row become outputs: bias (or null), function, residual.
 void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,
                 std::int64_t first, std::int64_t n, const float* products);
+
+/// The same of a gated product: columns [first, first + n) of y; `bias` is of the whole stack of 2 n_half
+/// rows.
+void finish_gated_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t n_half,
+                      std::int64_t row, std::int64_t first, std::int64_t n, const float* gate,
+                      const float* up);
 
 /// The biases of all parts as one vector; empty when there is none. Throws Error(kInvalidFile) naming the
 /// tensor.

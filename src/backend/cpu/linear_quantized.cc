@@ -69,18 +69,29 @@ void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const Qu
                         float* products) {
   const std::int64_t n_rows_all = row_end - row_begin;
   const std::int64_t n_tiles = ceil_div(n_rows_all, kernels::kS8MaxRows);
-  const std::int64_t stride = panels.n * kernels::kS8PanelWidth;
+  const std::int64_t half = panels.n * kernels::kS8PanelWidth;
+  const std::int64_t stride = panels.up != nullptr ? 2 * half : half;
+  const auto multiply = [&](std::int64_t begin, int n_rows, const std::uint8_t* data, const float* scales,
+                            float* to) {
+    for (std::int64_t p = 0; p < panels.n; ++p)
+      runtime.gemm_s8.tile({n_rows, kernels::s8_quads(panels.k), rows.q + begin * rows.stride, rows.stride,
+                            data + p * panels.panel_bytes, rows.scales + begin, rows.sums + begin,
+                            scales + p * kernels::kS8PanelWidth, to + p * kernels::kS8PanelWidth, stride});
+  };
   for (std::int64_t t = 0; t < n_tiles; ++t) {
     const std::int64_t begin = row_begin + t * n_rows_all / n_tiles;
     const int n_rows = static_cast<int>(row_begin + (t + 1) * n_rows_all / n_tiles - begin);
-    for (std::int64_t p = 0; p < panels.n; ++p)
-      runtime.gemm_s8.tile({n_rows, kernels::s8_quads(panels.k), rows.q + begin * rows.stride, rows.stride,
-                            panels.data + p * panels.panel_bytes, rows.scales + begin, rows.sums + begin,
-                            panels.column_scales + p * kernels::kS8PanelWidth,
-                            products + p * kernels::kS8PanelWidth, stride});
-    for (int r = 0; r < n_rows; ++r)
-      finish_row(runtime, args, panels.bias, begin + r, panels.first_column, panels.n_columns,
-                 products + r * stride);
+    multiply(begin, n_rows, panels.data, panels.column_scales, products);
+    if (panels.up != nullptr) multiply(begin, n_rows, panels.up, panels.up_column_scales, products + half);
+    for (int r = 0; r < n_rows; ++r) {
+      const float* row = products + r * stride;
+      if (panels.up != nullptr) {
+        finish_gated_row(runtime, args, panels.bias, panels.n_half, begin + r, panels.first_column,
+                         panels.n_columns, row, row + half);
+      } else {
+        finish_row(runtime, args, panels.bias, begin + r, panels.first_column, panels.n_columns, row);
+      }
+    }
   }
 }
 

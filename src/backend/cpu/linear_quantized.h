@@ -39,12 +39,21 @@ struct S8Panels {
   const float* bias;           // of the whole weight, or null
   std::int64_t first_column;   // of the whole weight
   std::int64_t n_columns;      // that exist; the last panel may be padded
+  // Of a gated product: the panels of Wu in the same places, and N / 2. Else null.
+  const std::uint8_t* up = nullptr;
+  const float* up_column_scales = nullptr;
+  std::int64_t n_half = 0;
 };
 /// Output rows [row_begin, row_end) of the panels' columns: tiles of six rows meet all panels, then are
-/// finished. `products` holds 6 * 64 n floats.
+/// finished. `products` holds 6 * 64 n floats, 6 * 128 n of a gated product.
 void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const QuantizedRows& rows,
                         const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
                         float* products);
+
+/// Panels of a product that are handed out: those of Wg stand for both halves of a gated one.
+constexpr std::int64_t panels_to_hand_out(std::int64_t n_panels, const LinearArgs& args) noexcept {
+  return args.gated ? n_panels / 2 : n_panels;
+}
 
 /// One piece of work: panels [panel_begin, panel_end) times rows [row_begin, row_end).
 struct PanelItem {

@@ -99,21 +99,30 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
           q + g * layout_.group, q + std::min(layout_.k, (g + 1) * layout_.group), std::int32_t{0});
     }
   const std::int64_t n_tiles = ceil_div(m, kernels::kS4MaxRows);
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * kWidth));
+  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * 2 * kWidth));
   const auto multiply_panel = [&](std::int64_t index, float* products) {
     const std::int64_t column = index * kWidth;
     for (std::int64_t t = 0; t < n_tiles; ++t) {
       const std::int64_t begin = t * m / n_tiles;
       const int n_rows = static_cast<int>((t + 1) * m / n_tiles - begin);
-      runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
-                            group_sums + begin * n_groups, rows.scales + begin, panel(index), products,
-                            kWidth});
-      for (int r = 0; r < n_rows; ++r)
-        finish_row(runtime, args, bias(), begin + r, column, std::min(kWidth, n_out_ - column),
-                   products + r * kWidth);
+      const auto multiply_one = [&](std::int64_t at, float* to) {
+        runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
+                              group_sums + begin * n_groups, rows.scales + begin, panel(at), to, 2 * kWidth});
+      };
+      multiply_one(index, products);
+      if (args.gated) multiply_one(n_panels + index, products + kWidth);
+      for (int r = 0; r < n_rows; ++r) {
+        const float* row = products + r * 2 * kWidth;
+        if (args.gated) {
+          finish_gated_row(runtime, args, bias(), n_out_ / 2, begin + r, column, kWidth, row, row + kWidth);
+        } else {
+          finish_row(runtime, args, bias(), begin + r, column, std::min(kWidth, n_out_ - column), row);
+        }
+      }
     }
   };
-  runtime.parallel(ceil_div(n_out_, kWidth), layout_.panel_bytes() * n_tiles,
+  runtime.parallel(n_panels, layout_.panel_bytes() * n_tiles * (args.gated ? 2 : 1),
                    [&](std::int64_t begin, std::int64_t end, int thread) {
                      for (std::int64_t i = begin; i < end; ++i)
                        multiply_panel(i, runtime.thread_scratch(thread));
@@ -123,25 +132,40 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
 // Rows times panels that are made 8-bit first.
 void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args) const {
   const QuantizedRows rows = quantize_rows(runtime, args, layout_.k);
-  const std::int64_t n_panels = ceil_div(n_out_, kWidth);
+  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;
-  const std::int64_t together = panels_together(runtime, n_panels, panel_bytes);
-  const std::int64_t product_floats = kernels::kS8MaxRows * together * kWidth;
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(product_floats + together * panel_bytes / 4));
-  for_panel_items(
-      runtime, n_panels, together, panel_bytes, args.n_rows, [&](const PanelItem& item, int thread) {
-        float* products = runtime.thread_scratch(thread);
-        auto* panels = reinterpret_cast<std::uint8_t*>(products + product_floats);
-        for (std::int64_t p = item.panel_begin; p < item.panel_end; ++p)
-          runtime.gemm_s4.requantize({layout_, panel(p), column_scales_.data() + p * kWidth,
-                                      panels + (p - item.panel_begin) * panel_bytes});
-        const std::int64_t first = item.panel_begin * kWidth;
-        multiply_s8_panels(
-            runtime, args, rows,
-            {panels, panel_bytes, item.panel_end - item.panel_begin, layout_.k, column_scales_.data() + first,
-             bias(), first, std::min(item.panel_end * kWidth, n_out_) - first},
-            item.row_begin, item.row_end, products);
-      });
+  const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
+  const std::int64_t product_floats = kernels::kS8MaxRows * halves * together * kWidth;
+  runtime.reserve_thread_scratch(
+      static_cast<std::size_t>(product_floats + halves * together * panel_bytes / 4));
+  const auto multiply_item = [&](const PanelItem& item, int thread) {
+    float* products = runtime.thread_scratch(thread);
+    auto* made = reinterpret_cast<std::uint8_t*>(products + product_floats);
+    const std::int64_t n = item.panel_end - item.panel_begin;
+    for (std::int64_t h = 0; h < halves; ++h)
+      for (std::int64_t i = 0; i < n; ++i) {
+        const std::int64_t p = h * n_panels + item.panel_begin + i;
+        runtime.gemm_s4.requantize(
+            {layout_, panel(p), column_scales_.data() + p * kWidth, made + (h * n + i) * panel_bytes});
+      }
+    const std::int64_t first = item.panel_begin * kWidth;
+    S8Panels panels = {made,
+                       panel_bytes,
+                       n,
+                       layout_.k,
+                       column_scales_.data() + first,
+                       bias(),
+                       first,
+                       std::min(item.panel_end * kWidth, n_out_) - first};
+    if (args.gated) {
+      panels.up = made + n * panel_bytes;
+      panels.up_column_scales = panels.column_scales + n_panels * kWidth;
+      panels.n_half = n_out_ / 2;
+    }
+    multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end, products);
+  };
+  for_panel_items(runtime, n_panels, together, halves * panel_bytes, args.n_rows, multiply_item);
 }
 
 void CpuLinearS4::multiply(Runtime& runtime, const LinearArgs& args) const {

@@ -26,6 +26,7 @@ class CpuLinearS4 final : public CpuWeight {
   std::size_t read_bytes() const noexcept override { return panels_.size_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
+  bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
  private:
   void quantize_panel(const LinearSpec& spec, std::int64_t index);

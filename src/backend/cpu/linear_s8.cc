@@ -58,19 +58,30 @@ void CpuLinearS8::quantize_panel(const LinearSpec& spec, std::int64_t index) {
 
 void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
   const QuantizedRows rows = quantize_rows(runtime, args, n_in_);
-  const std::int64_t n_panels = ceil_div(n_out_, kWidth);
+  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
-  const std::int64_t together = panels_together(runtime, n_panels, panel_bytes);
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * together * kWidth));
-  for_panel_items(
-      runtime, n_panels, together, panel_bytes, args.n_rows, [&](const PanelItem& item, int thread) {
-        const std::int64_t first = item.panel_begin * kWidth;
-        multiply_s8_panels(runtime, args, rows,
-                           {panel(item.panel_begin), panel_bytes, item.panel_end - item.panel_begin, n_in_,
-                            scales_.data() + first, bias_.empty() ? nullptr : bias_.data(), first,
-                            std::min(item.panel_end * kWidth, n_out_) - first},
-                           item.row_begin, item.row_end, runtime.thread_scratch(thread));
-      });
+  const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
+  const auto multiply_item = [&](const PanelItem& item, int thread) {
+    const std::int64_t first = item.panel_begin * kWidth;
+    S8Panels panels = {panel(item.panel_begin),
+                       panel_bytes,
+                       item.panel_end - item.panel_begin,
+                       n_in_,
+                       scales_.data() + first,
+                       bias_.empty() ? nullptr : bias_.data(),
+                       first,
+                       std::min(item.panel_end * kWidth, n_out_) - first};
+    if (args.gated) {
+      panels.up = panel(n_panels + item.panel_begin);
+      panels.up_column_scales = panels.column_scales + n_panels * kWidth;
+      panels.n_half = n_out_ / 2;
+    }
+    multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end,
+                       runtime.thread_scratch(thread));
+  };
+  for_panel_items(runtime, n_panels, together, halves * panel_bytes, args.n_rows, multiply_item);
 }
 
 }  // namespace triptych::cpu

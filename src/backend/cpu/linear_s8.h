@@ -25,6 +25,7 @@ class CpuLinearS8 final : public CpuWeight {
   std::size_t read_bytes() const noexcept override { return owned_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
+  bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
   const std::uint8_t* panel(std::int64_t index) const noexcept {
     return reinterpret_cast<const std::uint8_t*>(panels_.data()) + index * kernels::s8_panel_bytes(n_in_);

@@ -158,6 +158,48 @@ TEST(LinearS8, BiasActivationAndResidualFollow) {
         1e-6F);
 }
 
+// A gate and its other half in one go, against the two steps; for the 4-bit weights too.
+TEST(LinearS8, GatedProductsEqualTheirTwoSteps) {
+  const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+  for (const char* format : {"int8", "int4:g32", "int4:g128:asym"})
+    for (const bool with_bias : {false, true})
+      for (const std::int64_t half : {64, 192, 320})
+        for (const std::int64_t m : {1, 3, 8, 13, 70}) {
+          const std::int64_t k = 160;
+          LinearSpec spec = spec_of({entry(random_matrix(DType::kF32, half, k, 1), "gate"),
+                                     entry(random_matrix(DType::kF32, half, k, 2), "up")});
+          spec.format = QuantFormat::parse(format);
+          if (with_bias)
+            for (const std::uint64_t seed : {3U, 4U}) {
+              const auto bias = random_matrix(DType::kF32, 1, half, seed);
+              spec.biases.push_back({"bias", bias->view().reshape({half}), bias, "test"});
+            }
+          const auto weight = backend->prepare_linear(spec);
+          const auto x = random_matrix(DType::kF32, m, k, 5);
+          Tensor fused(DType::kF32, {m, half});
+          TensorView y = fused.view();
+          ASSERT_TRUE(backend->gated_linear(*weight, x->view(), Activation::kSilu, y));
+          Tensor both(DType::kF32, {m, 2 * half});
+          TensorView products = both.view();
+          backend->linear(*weight, x->view(), {}, products);
+          Tensor expected(DType::kF32, {m, half});
+          TensorView out = expected.view();
+          backend->gated_activation(Activation::kSilu, products, out);
+          for (std::int64_t i = 0; i < m * half; ++i) {
+            const float e = expected.f32()[i];
+            ASSERT_NEAR(fused.f32()[i], e, 1e-5F * std::fabs(e) + 1e-5F)
+                << format << " rows " << m << " half " << half << " at " << i;
+          }
+        }
+  // Halves that are not whole panels take the two steps.
+  const auto odd = backend->prepare_linear(spec_of({entry(random_matrix(DType::kF32, 96, 64, 1), "gate"),
+                                                    entry(random_matrix(DType::kF32, 96, 64, 2), "up")}));
+  Tensor y(DType::kF32, {1, 96});
+  TensorView view = y.view();
+  EXPECT_FALSE(
+      backend->gated_linear(*odd, random_matrix(DType::kF32, 1, 64, 5)->view(), Activation::kSilu, view));
+}
+
 TEST(LinearS8, RefusalsNameTheTensor) {
   const auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
   const auto message = [&](LinearSpec spec) -> std::string {

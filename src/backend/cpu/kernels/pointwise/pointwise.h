@@ -30,11 +30,22 @@ struct EpilogueArgs {
   bool lean = false;
 };
 
+/// y = f(gate + gate_bias) * (up + up_bias); biases may be null.
+struct GatedArgs {
+  Function function;
+  ptrdiff_t n;
+  const float* gate;
+  const float* up;
+  const float* gate_bias;
+  const float* up_bias;
+  float* y;
+  bool lean = false;  // as above
+};
+
 struct PointwiseKernels {
   const char* name;
   void (*epilogue)(const EpilogueArgs& args);
-  /// y = f(gate) * up.
-  void (*gated)(Function function, ptrdiff_t n, const float* gate, const float* up, float* y);
+  void (*gated)(const GatedArgs& args);
   void (*add)(ptrdiff_t n, const float* a, const float* b, float* y);
   void (*scale)(ptrdiff_t n, float factor, const float* x, float* y);
   /// Pairs (x[i], x[i + half]) turned by the angle whose cosine and sine are given, i < half.

@@ -80,13 +80,22 @@ void epilogue_of(const EpilogueArgs& e) {
   }
 }
 
-template <Function F>
-void gated_of(ptrdiff_t n, const float* gate, const float* up, float* y) {
-  ptrdiff_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) vstore(y + i, vmul(apply<F>(vload(gate + i)), vload(up + i)));
-  if (i < n) {
-    const int left = static_cast<int>(n - i);
-    vstore_n(y + i, vmul(apply<F>(vload_n(gate + i, left)), vload_n(up + i, left)), left);
+template <Function F, bool kLean = false>
+void gated_of(const GatedArgs& t) {
+  for (ptrdiff_t i = 0; i < t.n; i += kLanes) {
+    const int n = t.n - i < kLanes ? static_cast<int>(t.n - i) : kLanes;
+    const bool whole = n == kLanes;
+    const auto load = [&](const float* p) { return whole ? vload(p + i) : vload_n(p + i, n); };
+    Vf gate = load(t.gate);
+    Vf up = load(t.up);
+    if (t.gate_bias != nullptr) gate = vadd(gate, load(t.gate_bias));
+    if (t.up_bias != nullptr) up = vadd(up, load(t.up_bias));
+    const Vf v = vmul(kLean ? apply_lean<F>(gate) : apply<F>(gate), up);
+    if (whole) {
+      vstore(t.y + i, v);
+    } else {
+      vstore_n(t.y + i, v, n);
+    }
   }
 }
 
@@ -111,24 +120,24 @@ void epilogue(const EpilogueArgs& e) {
   }
 }
 
-void gated(Function function, ptrdiff_t n, const float* gate, const float* up, float* y) {
-  switch (function) {
+void gated(const GatedArgs& t) {
+  switch (t.function) {
     case Function::kNone:
-      return gated_of<Function::kNone>(n, gate, up, y);
+      return gated_of<Function::kNone>(t);
     case Function::kGelu:
-      return gated_of<Function::kGelu>(n, gate, up, y);
+      return gated_of<Function::kGelu>(t);
     case Function::kGeluTanh:
-      return gated_of<Function::kGeluTanh>(n, gate, up, y);
+      return t.lean ? gated_of<Function::kGeluTanh, true>(t) : gated_of<Function::kGeluTanh>(t);
     case Function::kQuickGelu:
-      return gated_of<Function::kQuickGelu>(n, gate, up, y);
+      return t.lean ? gated_of<Function::kQuickGelu, true>(t) : gated_of<Function::kQuickGelu>(t);
     case Function::kSilu:
-      return gated_of<Function::kSilu>(n, gate, up, y);
+      return t.lean ? gated_of<Function::kSilu, true>(t) : gated_of<Function::kSilu>(t);
     case Function::kRelu:
-      return gated_of<Function::kRelu>(n, gate, up, y);
+      return gated_of<Function::kRelu>(t);
     case Function::kRelu2:
-      return gated_of<Function::kRelu2>(n, gate, up, y);
+      return gated_of<Function::kRelu2>(t);
     case Function::kExp:
-      return gated_of<Function::kExp>(n, gate, up, y);
+      return gated_of<Function::kExp>(t);
   }
 }
 

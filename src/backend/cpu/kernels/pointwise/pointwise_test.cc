@@ -187,8 +187,9 @@ TEST(Pointwise, EverySizeMisalignedAndInPlace) {
           expect_close(got, expected, k.name, n);
           got = a;
           expected = a;
-          k.gated(f, n, got.data() + 1, b.data() + 1, got.data() + 1);
-          kPointwiseScalar.gated(f, n, expected.data() + 1, b.data() + 1, expected.data() + 1);
+          k.gated({f, n, got.data() + 1, b.data() + 1, nullptr, nullptr, got.data() + 1});
+          kPointwiseScalar.gated(
+              {f, n, expected.data() + 1, b.data() + 1, nullptr, nullptr, expected.data() + 1});
           expect_close(got, expected, k.name, n);
         }
         std::vector<float> got = a;

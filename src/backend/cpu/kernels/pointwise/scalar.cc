@@ -39,8 +39,12 @@ void epilogue(const EpilogueArgs& e) {
   }
 }
 
-void gated(Function function, std::ptrdiff_t n, const float* gate, const float* up, float* y) {
-  for (std::ptrdiff_t i = 0; i < n; ++i) y[i] = apply(function, gate[i]) * up[i];
+void gated(const GatedArgs& t) {
+  for (std::ptrdiff_t i = 0; i < t.n; ++i) {
+    const float gate = t.gate_bias != nullptr ? t.gate[i] + t.gate_bias[i] : t.gate[i];
+    const float up = t.up_bias != nullptr ? t.up[i] + t.up_bias[i] : t.up[i];
+    t.y[i] = apply(t.function, gate) * up;
+  }
 }
 
 void add(std::ptrdiff_t n, const float* a, const float* b, float* y) {
