@@ -25,13 +25,17 @@ inline const char* value_row(const KeyValueRows& kv, ptrdiff_t j) {
 struct BlockRows {
   const void* keys[kKeyBlock];
   const void* values[kKeyBlock];
+  const uint16_t* offsets[kKeyBlock];  // of the keys' pages; null where the cache has none
 };
 inline void find_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, BlockRows* rows) {
   for (int j = 0; j < n;) {
     const char* key = key_row(kv, begin + j);
     const char* value = value_row(kv, begin + j);
     const ptrdiff_t left = kv.pages == nullptr ? n - j : kv.page_tokens - (begin + j) % kv.page_tokens;
+    const ptrdiff_t row = kv.pages == nullptr ? begin + j : (begin + j) % kv.page_tokens;
+    const auto* offset = reinterpret_cast<const uint16_t*>(key - row * kv.k_stride - kv.offset_bytes);
     for (ptrdiff_t i = 0; i < left && j < n; ++i, ++j) {
+      rows->offsets[j] = kv.offset_bytes != 0 ? offset : nullptr;
       rows->keys[j] = key + i * kv.k_stride;
       rows->values[j] = value + i * kv.v_stride;
     }
@@ -39,15 +43,10 @@ inline void find_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, BlockRows*
 }
 
 /// Rows of codes become floats in `keys` and `values` ([n][stride] each), and `rows` points there.
-inline void decode_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, int head_dim, float* keys,
-                        float* values, ptrdiff_t stride, BlockRows* rows) {
+inline void decode_rows(const KeyValueRows& kv, int n, int head_dim, float* keys, float* values,
+                        ptrdiff_t stride, BlockRows* rows) {
   for (int j = 0; j < n; ++j) {
-    const uint16_t* offset = nullptr;
-    if (kv.offset_bytes != 0) {
-      const ptrdiff_t row = kv.pages == nullptr ? begin + j : (begin + j) % kv.page_tokens;
-      offset = reinterpret_cast<const uint16_t*>(static_cast<const char*>(rows->keys[j]) - row * kv.k_stride -
-                                                 kv.offset_bytes);
-    }
+    const uint16_t* offset = rows->offsets[j];
     kv.codec->decode(kv.code, head_dim, static_cast<const uint8_t*>(rows->keys[j]), offset,
                      keys + j * stride);
     kv.codec->decode(kv.code, head_dim, static_cast<const uint8_t*>(rows->values[j]), nullptr,
@@ -55,6 +54,19 @@ inline void decode_rows(const KeyValueRows& kv, ptrdiff_t begin, int n, int head
     rows->keys[j] = keys + j * stride;
     rows->values[j] = values + j * stride;
   }
+}
+
+/// Whether some page of n keys takes large channels out.
+inline bool has_offsets(const KeyValueRows& kv, const BlockRows& rows, int n, int head_dim) {
+  if (kv.offset_bytes == 0) return false;
+  const uint16_t* seen = nullptr;
+  for (int j = 0; j < n; ++j) {
+    if (rows.offsets[j] == seen) continue;
+    seen = rows.offsets[j];
+    for (int d = 0; d < head_dim; ++d)
+      if (seen[d] != 0) return true;
+  }
+  return false;
 }
 
 inline ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }

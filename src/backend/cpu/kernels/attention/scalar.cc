@@ -20,7 +20,7 @@ Pair load_pair(const AttentionBlock& a, int j) {
   BlockRows rows;
   find_rows(a.kv, j, 1, &rows);
   if (a.kv.codec != nullptr) {
-    decode_rows(a.kv, j, 1, a.head_dim, key, value, 0, &rows);
+    decode_rows(a.kv, 1, a.head_dim, key, value, 0, &rows);
   } else {
     for (int d = 0; d < a.head_dim; ++d) {
       key[d] = load_element(rows.keys[0], a.kv.type, d);

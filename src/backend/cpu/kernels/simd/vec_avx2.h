@@ -212,6 +212,37 @@ TRIPTYCH_INLINE Vf vwiden_pair(Vf v) {
   }
 }
 
+#define TRIPTYCH_HAS_BYTE_LOADS
+/// Eight bytes as signed or unsigned integers, or as E4M3 floats divided by 256 (no NaN codes); of n < 8 only
+/// those are read and the rest is zero.
+TRIPTYCH_INLINE __m128i vbytes(const void* p, int n) {
+  if (n == 8) return _mm_loadl_epi64(static_cast<const __m128i*>(p));
+  char part[8] = {};
+  memcpy(part, p, static_cast<size_t>(n));
+  return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(part));
+}
+TRIPTYCH_INLINE Vf vload_s8(const void* p, int n) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(vbytes(p, n)));
+}
+TRIPTYCH_INLINE Vf vload_f8_256th(const void* p, int n) {
+  // The seven lower bits are those of a half with eight less in the exponent; subnormals come out right.
+  const __m128i wide = _mm_slli_epi16(_mm_cvtepi8_epi16(vbytes(p, n)), 7);
+  return _mm256_cvtph_ps(_mm_and_si128(wide, _mm_set1_epi16(static_cast<short>(0xbfff))));
+}
+/// The lower (or upper) four bits of eight bytes.
+template <bool kHigh>
+TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
+  const Vi v = _mm256_cvtepu8_epi32(vbytes(p, n));
+  return _mm256_cvtepi32_ps(kHigh ? _mm256_srli_epi32(v, 4) : _mm256_and_si256(v, _mm256_set1_epi32(15)));
+}
+
+/// The sums of four vectors' lanes.
+#define TRIPTYCH_HAS_SUM4
+TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
+  const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
+  _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+
 TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 TRIPTYCH_INLINE void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 

@@ -74,6 +74,17 @@ TRIPTYCH_INLINE float vmax_lane(Vf v) {
   return _mm_cvtss_f32(q);
 }
 
+/// The sums of four vectors' lanes.
+#define TRIPTYCH_HAS_SUM4
+TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
+  __m256 h[4];
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 4; ++i)
+    h[i] = _mm256_add_ps(_mm512_castps512_ps256(v[i]), _mm512_extractf32x8_ps(v[i], 1));
+  const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(h[0], h[1]), _mm256_hadd_ps(h[2], h[3]));
+  _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));
+}
+
 /// Sixteen elements from index i of an array of T, as floats.
 template <ElementType T>
 TRIPTYCH_INLINE Vf vload_as(const void* p, ptrdiff_t i) {
@@ -239,6 +250,28 @@ TRIPTYCH_INLINE Vf vwiden_pair(Vf v) {
   } else {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(kSecond ? _mm512_srli_epi32(bits, 16) : bits));
   }
+}
+
+#define TRIPTYCH_HAS_BYTE_LOADS
+/// Sixteen bytes as signed or unsigned integers, or as E4M3 floats divided by 256 (no NaN codes); of n < 16
+/// only those are read and the rest is zero.
+TRIPTYCH_INLINE __m128i vbytes(const void* p, int n) {
+  return n == 16 ? _mm_loadu_si128(static_cast<const __m128i*>(p))
+                 : _mm_maskz_loadu_epi8(static_cast<__mmask16>((1U << n) - 1U), p);
+}
+TRIPTYCH_INLINE Vf vload_s8(const void* p, int n) {
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(vbytes(p, n)));
+}
+TRIPTYCH_INLINE Vf vload_f8_256th(const void* p, int n) {
+  // The seven lower bits are those of a half with eight less in the exponent; subnormals come out right.
+  const __m256i wide = _mm256_slli_epi16(_mm256_cvtepi8_epi16(vbytes(p, n)), 7);
+  return _mm512_cvtph_ps(_mm256_and_si256(wide, _mm256_set1_epi16(static_cast<short>(0xbfff))));
+}
+/// The lower (or upper) four bits of sixteen bytes.
+template <bool kHigh>
+TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
+  const Vi v = _mm512_cvtepu8_epi32(vbytes(p, n));
+  return _mm512_cvtepi32_ps(kHigh ? _mm512_srli_epi32(v, 4) : _mm512_and_si512(v, _mm512_set1_epi32(15)));
 }
 
 TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
