@@ -33,6 +33,8 @@ LanguageCost::LanguageCost(const Model& model, KvDType kv_cache_dtype) {
   if (int8 > 0 && (layer_parameters_ == 0 || int8 >= layer_parameters_ + 0.99 * head_parameters_))
     int8_head_share_ = 1;
   attention_width_ = static_cast<double>(info.n_layers) * info.n_heads * info.head_dim;
+  n_layers_ = info.n_layers;
+  key_value_parameters_ = 2.0 * static_cast<double>(info.hidden_size) * info.n_kv_heads * info.head_dim;
   read_bytes_ = static_cast<double>(part.read_bytes);
   kv_bytes_per_token_ =
       std::int64_t{2} * info.n_layers * info.n_kv_heads * kv_row_size_bytes(kv_cache_dtype, info.head_dim);
@@ -42,11 +44,15 @@ Cost LanguageCost::prefill(std::int64_t n_tokens) const {
   const auto n = static_cast<double>(n_tokens);
   // Token i attends to i + 1 tokens: a product with the keys and one with the values each.
   const double pairs = n * (n + 1.0) / 2.0;
-  return {
-      .flops = 2.0 * layer_parameters_ * n * (1 - int8_layer_share_) +
-               2.0 * head_parameters_ * (1 - int8_head_share_) + 4.0 * attention_width_ * pairs,
-      .int8_ops = 2.0 * layer_parameters_ * n * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_,
-      .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
+  // The last layer needs the keys and values of all tokens, the rest of it of the last one only.
+  const double last_layer = layer_parameters_ / n_layers_;
+  const double products = 2.0 * ((layer_parameters_ - last_layer + key_value_parameters_) * n + last_layer -
+                                 key_value_parameters_);
+  const double attention = 4.0 * attention_width_ * (pairs - (pairs - n) / n_layers_);
+  return {.flops = products * (1 - int8_layer_share_) + 2.0 * head_parameters_ * (1 - int8_head_share_) +
+                   attention,
+          .int8_ops = products * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_,
+          .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
 }
 
 Cost LanguageCost::decode(std::int64_t n_context) const {

@@ -37,8 +37,10 @@ class LanguageCost {
   double head_parameters_ = 0;
   double int8_layer_share_ = 0;
   double int8_head_share_ = 0;
-  double attention_width_ = 0;  // layers x heads x head width
-  double read_bytes_ = 0;       // of one pass over all matrices
+  double n_layers_ = 1;
+  double key_value_parameters_ = 0;  // of one layer's projections
+  double attention_width_ = 0;       // layers x heads x head width
+  double read_bytes_ = 0;            // of one pass over all matrices
   std::int64_t kv_bytes_per_token_ = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "models/prompt_layout.h"
 #include "nn/activation.h"
 #include "nn/blip_vision.h"
+#include "nn/logit_rows.h"
 #include "nn/q_former.h"
 
 namespace triptych {
@@ -270,19 +271,21 @@ TensorView Blip2::forward(ExecContext& cx, const Batch& batch) const {
   const auto places = cx.arena().make_span<std::int32_t>(batch.positions.size());
   for (std::size_t i = 0; i < places.size(); ++i) places[i] = batch.positions[i] + kPositionOffset;
   cx.add_inplace(h, cx.embedding(*embed_positions_, places));
+  const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.text.n_layers; ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     TensorView a = self_attention(cx, layer, i, layer.self_attn_layer_norm(cx, h), batch);
     if (i == 0 && cx.tapping())
       cx.tap(cx.linear(*layer.out_proj, a), "language_model.model.decoder.layers.0.self_attn");
+    if (i + 1 == config_.text.n_layers) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
     TensorView f = cx.linear(*layer.fc1, layer.final_layer_norm(cx, h),
                              {.activation = config_.text.activation, .residual = {}});  // [T, F]
     cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});
     cx.tap(h, "language_model.model.decoder.layers.{}", i);
   }
-  TensorView last = final_layer_norm_(cx, cx.gather_rows(h, batch.logit_rows));
+  TensorView last = final_layer_norm_(cx, logit_rows.of(cx, h));
   return cx.linear(*lm_head_, last);  // [n, V]
 }
 

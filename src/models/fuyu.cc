@@ -17,6 +17,7 @@
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/activation.h"
+#include "nn/logit_rows.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
 #include "nn/weight_names.h"
@@ -359,6 +360,7 @@ TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
   TensorView h = cx.embedding(*embed_tokens_, ids_for_embedding(cx, batch));  // [T, D]
   apply_media(cx, batch, h);
   const RopeAngles angles = rope_.angles(cx, batch.positions, batch.sequences);
+  const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
@@ -366,6 +368,7 @@ TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
     if (i == 0) cx.tap(x, "model.language_model.layers.0.input_layernorm");
     TensorView a = self_attention(cx, layer, i, x, angles, batch);
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.dense, a), "model.language_model.layers.0.self_attn");
+    if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.dense, a, h, {.activation = Activation::kNone, .residual = h});
     x = layer.post_attention_layernorm(cx, h);
     TensorView f =
@@ -376,7 +379,7 @@ TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
     cx.tap(h, "model.language_model.layers.{}", i);
   }
   if (cx.tapping()) cx.tap(final_layernorm_(cx, h), "model.language_model.final_layernorm");
-  TensorView last = final_layernorm_(cx, cx.gather_rows(h, batch.logit_rows));
+  TensorView last = final_layernorm_(cx, logit_rows.of(cx, h));
   return cx.linear(*lm_head_, last);  // [n, V]
 }
 

@@ -16,6 +16,7 @@
 #include "models/prompt_layout.h"
 #include "models/region_tags.h"
 #include "nn/interpolate.h"
+#include "nn/logit_rows.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
 
@@ -444,6 +445,7 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
   apply_media(cx, batch, h);
   const RopeAngles rope = angles(cx, batch);
   const std::span<const float> logn = logn_factors(cx, batch);
+  const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[i];
@@ -457,12 +459,13 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
     cx.kv_append(*batch.kv_cache, static_cast<int>(i), k, v, batch.kv_slots);
     TensorView a =
         cx.paged_attention(*batch.kv_cache, static_cast<int>(i), batch.sequences, scale, q);  // [T, D]
+    if (i + 1 == layers_.size()) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.attn_c_proj, a, h, {.activation = Activation::kNone, .residual = h});
     TensorView f = cx.gated_linear(Activation::kSilu, *layer.w2_w1, layer.ln_2(cx, h));  // [T, F]
     cx.linear_into(*layer.mlp_c_proj, f, h, {.activation = Activation::kNone, .residual = h});
     cx.tap(h, "transformer.h.{}", i);
   }
-  TensorView last = ln_f_(cx, cx.gather_rows(h, batch.logit_rows));
+  TensorView last = ln_f_(cx, logit_rows.of(cx, h));
   return cx.linear(*lm_head_, last);  // [n, V]
 }
 

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "nn/activation.h"
+#include "nn/logit_rows.h"
 
 namespace triptych {
 namespace {
@@ -175,6 +176,7 @@ TensorView LlamaDecoder::self_attention(ExecContext& cx, const Layer& layer, int
 
 TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step) const {
   const RopeAngles angles = rope_.angles(cx, step.positions, step.sequences);
+  const LogitRows logit_rows(cx, step.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
@@ -182,6 +184,7 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
     if (i == 0) cx.tap(x, "{}.layers.0.input_layernorm", taps_);
     TensorView a = self_attention(cx, layer, i, x, angles, step);  // [T, H Dh]
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.o_proj, a), "{}.layers.0.self_attn", taps_);
+    if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.o_proj, a, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
     x = layer.post_attention_layernorm(cx, h);
     TensorView g = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj, x);  // [T, F]
@@ -190,8 +193,8 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
     cx.tap(h, "{}.layers.{}", taps_, i);
   }
   if (cx.tapping()) cx.tap(norm_(cx, h), "{}.norm", taps_);
-  TensorView last = cx.gather_rows(h, step.logit_rows);  // [n, D]
-  return cx.linear(*lm_head_, norm_(cx, last));          // [n, V]
+  TensorView last = logit_rows.of(cx, h);        // [n, D]
+  return cx.linear(*lm_head_, norm_(cx, last));  // [n, V]
 }
 
 }  // namespace triptych
