@@ -305,11 +305,12 @@ int verify(const VerifyFlags& flags) {
   std::optional<Baseline> fp32;
   if (precision.word != "fp32" && !flags.no_baseline) fp32 = run_in_fp32(flags, golden, precision.word);
   const auto model = flags.model.open();
-  const VerifyOptions options{.tolerance = tolerance.values,
-                              .pixel_tolerance = tolerance.pixels,
-                              .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32),
-                              .errors_a_margin = precision.word == "int4" || precision.word == "int8" ? 2.0 : 1.0,
-                              .media = flags.media.options};
+  const VerifyOptions options{
+      .tolerance = tolerance.values,
+      .pixel_tolerance = tolerance.pixels,
+      .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32),
+      .errors_a_margin = precision.word == "int4" || precision.word == "int8" ? 2.0 : 1.0,
+      .media = flags.media.options};
   const auto reports =
       verify_model(*model, golden, options, [&](const CaseReport& report, std::size_t, std::size_t) {
         if (!flags.json && !flags.summary)

@@ -3,14 +3,13 @@
 #include <immintrin.h>
 
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
-#include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
 namespace {
 
 typedef int __attribute__((may_alias, aligned(1))) UnalignedInt;
 
-// 8 columns of up to six rows: 12 sums, each column in two neighbouring lanes.
+// 8 columns of up to three rows: six sums, each column in two neighbouring lanes.
 template <int kRows>
 void columns8(const S8TileArgs& t, int first) {
   __m256i sums[kRows][2];
@@ -44,8 +43,27 @@ void rows(const S8TileArgs& t) {
   for (int c = 0; c < kS8PanelWidth; c += 8) columns8<kRows>(t, c);
 }
 
+// Three rows at a time: with more, compilers keep sums on the stack (16 registers; tools/check_spills.py).
 void tile(const S8TileArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) { rows<n.value>(t); });
+  constexpr int kAtOnce = 3;
+  for (int r = 0; r < t.n_rows; r += kAtOnce) {
+    S8TileArgs part = t;
+    part.n_rows = t.n_rows - r < kAtOnce ? t.n_rows - r : kAtOnce;
+    part.q += r * t.q_stride;
+    part.row_scale += r;
+    part.row_sum += r;
+    part.y += r * t.y_stride;
+    switch (part.n_rows) {
+      case 1:
+        rows<1>(part);
+        break;
+      case 2:
+        rows<2>(part);
+        break;
+      default:
+        rows<3>(part);
+    }
+  }
 }
 
 // Magnitudes compare as integers, and infinity and NaN are the largest.
