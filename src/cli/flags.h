@@ -27,6 +27,7 @@ struct ModelFlags {
   std::string vision_weights, lm_head;  // empty: as `dtype`, and int8 beside int4
   bool exact_groups = false;
   std::string vision_attention = "auto";
+  std::string activations = "auto";
   std::string vision_tower;
   bool tie_word_embeddings = false;
 

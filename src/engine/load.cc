@@ -121,6 +121,7 @@ std::unique_ptr<Backend> make_backend(const LoadOptions& options) {
        .pin = options.pin_threads,
        .isa = std::nullopt,
        .exact_groups = options.exact_groups,
+       .bf16_activations = options.bf16_activations,
        .int8_attention = options.int8_vision_attention.value_or(options.weight_formats.vision.has_value())});
 }
 

@@ -29,6 +29,7 @@ struct LoadOptions {
       false;  // tie the output layer although the checkpoint neither holds nor declares it
   WeightFormats weight_formats = {};               // quantize while loading; after weight_dtype
   bool exact_groups = false;                       // see CpuBackendOptions
+  bool bf16_activations = false;                   // see CpuBackendOptions
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};

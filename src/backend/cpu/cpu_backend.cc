@@ -69,6 +69,7 @@ class CpuBackend final : public Backend {
       : runtime_(options.n_threads, options.pin, options.isa.value_or(active_isa())),
         exact_groups_(options.exact_groups),
         int8_attention_(options.int8_attention) {
+    runtime_.bf16_activations = options.bf16_activations;
     if (!has_isa(runtime_.isa))
       fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(runtime_.isa));
   }

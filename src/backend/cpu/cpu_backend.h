@@ -23,6 +23,8 @@ struct CpuBackendOptions {
   std::optional<Isa> isa;  // active_isa() when empty; must not exceed what the machine has
   // int4: products of many rows use the groups' scales, not 8-bit weights made of them
   bool exact_groups = false;
+  // products of many rows with bfloat16 weights round x to bfloat16, where the instruction set gains by it
+  bool bf16_activations = false;
   // attention over plain tensors (towers) in 8-bit integers, where the instruction set gains by it
   bool int8_attention = false;
 };

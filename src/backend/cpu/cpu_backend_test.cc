@@ -218,6 +218,43 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
   EXPECT_THROW(cpu->make_kv_cache({1 << 30, 1 << 20, 1 << 20, 64, 1 << 30}), Error);
 }
 
+// Activations in bfloat16: an error of 2^-9 of each product where the machine has such products, none
+// elsewhere.
+TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
+  CpuBackendOptions options;
+  options.n_threads = 2;
+  const auto plain = make_cpu_backend(options);
+  options.bf16_activations = true;
+  const auto rounded = make_cpu_backend(options);
+  for (const std::int64_t k : {64, 70, 71})
+    for (const std::int64_t m : {5, 30, 200}) {
+      std::vector<float> w;
+      LinearSpec spec;
+      spec.name = "layer";
+      spec.parts.push_back(random_weight(DType::kBF16, {100, k}, 3, &w));
+      const Tensor x = random_tensor({m, k}, 4);
+      Tensor expected(DType::kF32, {m, 100});
+      Tensor got(DType::kF32, {m, 100});
+      TensorView view = expected.view();
+      plain->linear(*plain->prepare_linear(spec), x, {}, view);
+      view = got.view();
+      rounded->linear(*rounded->prepare_linear(spec), x, {}, view);
+      double largest = 0;
+      for (std::int64_t i = 0; i < m * 100; ++i) {
+        double bound = 1e-5;
+        for (std::int64_t j = 0; j < k; ++j)
+          bound += std::fabs(static_cast<double>(x.f32()[i / 100 * k + j]) *
+                             static_cast<double>(w[static_cast<std::size_t>(i % 100 * k + j)])) *
+                   0x1p-9;
+        const double error = std::fabs(static_cast<double>(got.f32()[i] - expected.f32()[i]));
+        ASSERT_LE(error, bound) << m << " rows of " << k << " at " << i;
+        largest = std::max(largest, error);
+      }
+      const bool rounds = active_isa() >= Isa::kAvx512Bf16 && k % 2 == 0 && m > 24;
+      EXPECT_EQ(largest > 0, rounds) << m << " rows of " << k;
+    }
+}
+
 // Plain attention by the definition.
 std::vector<double> attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArgs& args) {
   const std::int64_t h = q.shape().dim(1);

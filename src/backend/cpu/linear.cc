@@ -40,6 +40,10 @@ RowRange range_at(const CpuLinear& w, std::int64_t step, std::int64_t index) {
   return {};
 }
 
+const kernels::GemmKernels& tiles_of(const Runtime& runtime, const LinearCall& call) {
+  return call.gemm != nullptr ? *call.gemm : runtime.gemm;
+}
+
 const std::byte* row_address(const CpuLinear::Part& part, std::int64_t row) {
   return part.data + row * part.row_stride * static_cast<std::ptrdiff_t>(element_bytes(part.type));
 }
@@ -73,8 +77,9 @@ void pack_x(Runtime& runtime, const LinearCall& call, const Blocking& blocking, 
       const void* row[32];
       for (int r = 0; r < rows; ++r) row[r] = call.x + (blocking.row_begin + first + r) * call.x_stride;
       const std::int64_t k0 = blocking.k_begin(b);
-      runtime.gemm.pack({row, rows, ElementType::kF32, k0, static_cast<int>(blocking.k_begin(b + 1) - k0),
-                         1.0F, packed + blocking.packed_at(b, t), rows});
+      tiles_of(runtime, call)
+          .pack({row, rows, ElementType::kF32, k0, static_cast<int>(blocking.k_begin(b + 1) - k0), 1.0F,
+                 packed + blocking.packed_at(b, t), rows});
     }
   });
 }
@@ -88,8 +93,9 @@ struct Division {
 
 // Groups as large as the second-level cache likes while every thread still gets a few; then rows are cut too,
 // at the price of packing a panel more than once.
-Division divide(const Runtime& runtime, const CpuLinear& w, const Blocking& blocking) {
-  const std::int64_t width = runtime.gemm.panel_width;
+Division divide(const Runtime& runtime, const LinearCall& call, const Blocking& blocking) {
+  const CpuLinear& w = call.weight;
+  const std::int64_t width = tiles_of(runtime, call).panel_width;
   const std::int64_t wanted = runtime.n_threads() == 1 ? 1 : std::int64_t{3} * runtime.n_threads();
   std::int64_t group = kGroupColumns / width;
   while (group > 1 && count_ranges(w, group * width) < wanted) group /= 2;
@@ -104,7 +110,7 @@ Division divide(const Runtime& runtime, const CpuLinear& w, const Blocking& bloc
 void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocking& blocking,
                     const RowRange& range, std::int64_t tile_begin, std::int64_t tile_end,
                     const float* packed, float* scratch) {
-  const kernels::GemmKernels& gemm = runtime.gemm;
+  const kernels::GemmKernels& gemm = tiles_of(runtime, call);
   const std::int64_t width = gemm.panel_width;
   const std::int64_t n_panels = ceil_div(range.end - range.begin, width);
   const std::int64_t stride = n_panels * width;  // of the products
@@ -137,8 +143,8 @@ void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocki
 }
 
 void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& blocking) {
-  const Division division = divide(runtime, call.weight, blocking);
-  const std::int64_t group_width = division.group * runtime.gemm.panel_width;
+  const Division division = divide(runtime, call, blocking);
+  const std::int64_t group_width = division.group * tiles_of(runtime, call).panel_width;
   float* packed = runtime.shared_scratch(static_cast<std::size_t>(blocking.k * blocking.n_rows + 64));
   runtime.reserve_thread_scratch(static_cast<std::size_t>((kBlockK + blocking.n_rows) * group_width));
   pack_x(runtime, call, blocking, packed);
@@ -260,9 +266,42 @@ CpuLinear::CpuLinear(const LinearSpec& spec) {
   bias_ = stacked_bias(spec);
   for (const WeightEntry& bias : spec.biases)
     if (bias.view.data() != nullptr) read_bytes_ += bias.view.size_bytes();
+  const bool in_words = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
+    return part.type == ElementType::kBF16 && part.row_stride % 2 == 0;
+  });
+  if (in_words && n_in_ % 2 == 0) words_ = std::make_unique<CpuLinear>(*this, n_in_ / 2);
 }
 
-void CpuLinear::multiply(Runtime& runtime, const LinearArgs& args) const { linear(runtime, {*this, args}); }
+CpuLinear::CpuLinear(const CpuLinear& bf16, std::int64_t n_words)
+    : parts_(bf16.parts_),
+      bias_(bf16.bias_),
+      n_out_(bf16.n_out_),
+      n_in_(n_words),
+      read_bytes_(bf16.read_bytes_) {
+  for (Part& part : parts_) {
+    part.type = ElementType::kF32;  // moved, never computed with
+    part.row_stride /= 2;
+  }
+}
+
+void CpuLinear::multiply(Runtime& runtime, const LinearArgs& args) const {
+  if (runtime.bf16_activations && runtime.gemm_bf16 != nullptr && words_ != nullptr && args.n_rows > kFewRows)
+    return multiply_bf16(runtime, args);
+  linear(runtime, {*this, args});
+}
+
+void CpuLinear::multiply_bf16(Runtime& runtime, const LinearArgs& args) const {
+  const std::int64_t n_words = n_in_ / 2;
+  float* x = runtime.second_scratch(static_cast<std::size_t>(args.n_rows * n_words));
+  runtime.parallel(args.n_rows, 6 * n_in_, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i)
+      runtime.rows.narrow(ElementType::kBF16, n_in_, args.x + i * args.x_stride, x + i * n_words);
+  });
+  LinearArgs words = args;
+  words.x = x;
+  words.x_stride = n_words;
+  linear_many_rows(runtime, {*words_, words, runtime.gemm_bf16});
+}
 
 void CpuLinear::add_part(const WeightEntry& weight) {
   const TensorView& view = weight.view;
@@ -312,7 +351,7 @@ void linear_many_rows(Runtime& runtime, const LinearCall& call) {
     const std::int64_t begin = i * call.n_rows / n_blocks;
     const std::int64_t rows = (i + 1) * call.n_rows / n_blocks - begin;
     multiply_block(runtime, call,
-                   {begin, rows, ceil_div(rows, runtime.gemm.max_rows), k, ceil_div(k, kBlockK)});
+                   {begin, rows, ceil_div(rows, tiles_of(runtime, call).max_rows), k, ceil_div(k, kBlockK)});
   }
 }
 

@@ -62,6 +62,8 @@ class CpuLinear final : public CpuWeight {
   /// Throws Error(kUnsupported) for other dtypes and Error(kInvalidFile) for shapes that do not fit, naming
   /// the tensor.
   explicit CpuLinear(const LinearSpec& spec);
+  /// Those of another weight's parts as words: see words_.
+  CpuLinear(const CpuLinear& bf16, std::int64_t n_words);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
   std::int64_t n_in() const noexcept override { return n_in_; }
@@ -75,17 +77,22 @@ class CpuLinear final : public CpuWeight {
 
  private:
   void add_part(const WeightEntry& weight);
+  void multiply_bf16(Runtime& runtime, const LinearArgs& args) const;
 
   std::vector<Part> parts_;
   std::vector<float> bias_;
   std::int64_t n_out_ = 0;
   std::int64_t n_in_ = 0;
   std::size_t read_bytes_ = 0;
+  std::unique_ptr<CpuLinear>
+      words_;  // bfloat16 matrices as words of two neighbours along k; null: odd, or other types
 };
 
 struct LinearCall : LinearArgs {
-  LinearCall(const CpuLinear& w, const LinearArgs& args) : LinearArgs(args), weight(w) {}
+  LinearCall(const CpuLinear& w, const LinearArgs& args, const kernels::GemmKernels* tiles = nullptr)
+      : LinearArgs(args), weight(w), gemm(tiles) {}
   const CpuLinear& weight;
+  const kernels::GemmKernels* gemm;  // of linear_many_rows; null: the runtime's
 };
 
 /// Few rows: the weight is streamed once (from memory; up to max_vectors rows of kernels/gemv also from the

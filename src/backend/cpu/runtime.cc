@@ -26,6 +26,7 @@ float* ScratchBuffer::reserve(std::size_t n_floats) {
 Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
     : isa(isa_used),
       gemm(kernels::gemm_kernels(isa_used)),
+      gemm_bf16(kernels::gemm_bf16_kernels(isa_used)),
       gemm_s8(kernels::gemm_s8_kernels(isa_used)),
       gemm_s4(kernels::gemm_s4_kernels(isa_used)),
       gemv(kernels::gemv_kernels(isa_used)),

@@ -41,6 +41,7 @@ class Runtime {
 
   const Isa isa;
   const kernels::GemmKernels& gemm;
+  const kernels::GemmKernels* const gemm_bf16;  // null: none
   const kernels::GemmS8Kernels& gemm_s8;
   const kernels::GemmS4Kernels& gemm_s4;
   const kernels::GemvKernels& gemv;
@@ -60,14 +61,20 @@ class Runtime {
   /// The same, one index a piece.
   void parallel_each(std::int64_t n, FunctionRef<void(std::int64_t index, int thread)> body);
 
-  /// Shared scratch, and one piece for each thread; reserve on the calling thread before a parallel loop.
+  /// Products of many rows with bfloat16 weights take x as bfloat16, too, where gemm_bf16 is there.
+  bool bf16_activations = false;
+
+  /// Shared scratch, a second one, and one piece for each thread; reserve on the calling thread before a
+  /// parallel loop.
   float* shared_scratch(std::size_t n_floats) { return shared_.reserve(n_floats); }
+  float* second_scratch(std::size_t n_floats) { return second_.reserve(n_floats); }
   void reserve_thread_scratch(std::size_t n_floats);
   float* thread_scratch(int thread) { return per_thread_[static_cast<std::size_t>(thread)].reserve(0); }
 
  private:
   ThreadPool pool_;
   ScratchBuffer shared_;
+  ScratchBuffer second_;
   std::vector<ScratchBuffer> per_thread_;
 };
 

@@ -17,4 +17,12 @@ const GemmKernels& gemm_kernels(Isa isa) {
   });
 }
 
+const GemmKernels* gemm_bf16_kernels(Isa isa) {
+#if defined(__x86_64__)
+  if (isa >= Isa::kAvx512Bf16) return &kGemmBf16Avx512;
+#endif
+  static_cast<void>(isa);
+  return nullptr;
+}
+
 }  // namespace triptych::kernels

@@ -46,9 +46,15 @@ struct GemmKernels {
 /// The best implementation for an instruction set that the machine has.
 const GemmKernels& gemm_kernels(Isa isa);
 
+/// The same for words of two bfloat16 numbers: an element of a and b is a word, k counts words, `type` is
+/// kF32 and scale 1. Each word adds a.first * b.first + a.second * b.second, subnormal numbers counting as
+/// zero. Null where an instruction set has nothing for it.
+const GemmKernels* gemm_bf16_kernels(Isa isa);
+
 extern const GemmKernels kGemmScalar;
 extern const GemmKernels kGemmAvx2;
 extern const GemmKernels kGemmAvx512;
+extern const GemmKernels kGemmBf16Avx512;
 extern const GemmKernels kGemmNeon;
 
 }  // namespace triptych::kernels

@@ -6,6 +6,11 @@
 namespace triptych::kernels {
 namespace {
 
+// acc + a b; a file may define another.
+#if !defined(TRIPTYCH_TILE_FMA)
+#define TRIPTYCH_TILE_FMA(a, b, acc) vfma(a, b, acc)
+#endif
+
 constexpr int kPackRows = 8;
 
 // Eight rows on their way to `width` columns of the output. Missing rows point to the first one, so that
@@ -28,7 +33,7 @@ TRIPTYCH_INLINE void store_column(const PackGroup& g, int i, Vf v, int part) {
     vstore_column(to, v, part);
     return;
   }
-  v = vmul(v, vset(g.scale));
+  if (g.scale != 1.0F) v = vmul(v, vset(g.scale));  // words of two numbers must stay as they are
   if (g.width == g.stride && g.n_rows == g.width && (g.k - i) * g.width >= kPackRows) {
     vstore_column(to, v, part);  // what is too much lies on columns that are stored next
   } else {
@@ -139,8 +144,8 @@ void tile_rows(const TileArgs& t) {
     TRIPTYCH_UNROLL
     for (int r = 0; r < R; ++r) {
       const Vf x = vset(a[r]);
-      acc[r][0] = vfma(x, b0, acc[r][0]);
-      acc[r][1] = vfma(x, b1, acc[r][1]);
+      acc[r][0] = TRIPTYCH_TILE_FMA(x, b0, acc[r][0]);
+      acc[r][1] = TRIPTYCH_TILE_FMA(x, b1, acc[r][1]);
     }
     a += t.lda;
     b += 2 * kLanes;

@@ -98,5 +98,49 @@ TEST(Gemm, BitsDoNotDependOnTheTilesHeight) {
   }
 }
 
+// Words of two bfloat16 numbers, packed and multiplied, against doubles.
+TEST(Gemm, Bf16PairsMatchDoubles) {
+  int n_tested = 0;
+  for (const Isa isa : isas_to_test()) {
+    const GemmKernels* gemm = gemm_bf16_kernels(isa);
+    if (gemm == nullptr) continue;
+    ++n_tested;
+    const int width = gemm->panel_width;
+    for (const int rows : {1, 5, gemm->max_rows})
+      for (const int words : {1, 15, 16, 17, 130}) {
+        const std::size_t k = static_cast<std::size_t>(2 * words);
+        std::vector<float> x = random_floats(static_cast<std::size_t>(rows) * k, 2);
+        x[0] = 0.0F;
+        StoredArray a(ElementType::kBF16, x);
+        StoredArray w(ElementType::kBF16, random_floats(static_cast<std::size_t>(width) * k, 3));
+        std::vector<const void*> a_rows;
+        std::vector<const void*> w_rows;
+        for (int r = 0; r < rows; ++r) a_rows.push_back(a.data() + static_cast<std::size_t>(r) * k * 2);
+        for (int n = 0; n < width; ++n) w_rows.push_back(w.data() + static_cast<std::size_t>(n) * k * 2);
+        std::vector<float> packed_a(static_cast<std::size_t>(words * rows));
+        std::vector<float> packed_w(static_cast<std::size_t>(words * width));
+        gemm->pack({a_rows.data(), rows, ElementType::kF32, 0, words, 1.0F, packed_a.data(), rows});
+        gemm->pack({w_rows.data(), width, ElementType::kF32, 0, words, 1.0F, packed_w.data(), width});
+        std::vector<float> c(static_cast<std::size_t>(rows * width), 0.25F);
+        gemm->tile({rows, words, packed_a.data(), rows, packed_w.data(), c.data(), width, true});
+        for (int r = 0; r < rows; ++r)
+          for (int n = 0; n < width; ++n) {
+            double sum = 0.25;
+            double magnitude = 0.25;
+            for (std::size_t i = 0; i < k; ++i) {
+              const double p = static_cast<double>(a.as_float()[static_cast<std::size_t>(r) * k + i]) *
+                               static_cast<double>(w.as_float()[static_cast<std::size_t>(n) * k + i]);
+              sum += p;
+              magnitude += std::fabs(p);
+            }
+            ASSERT_NEAR(static_cast<double>(c[static_cast<std::size_t>(r * width + n)]), sum,
+                        (2 * words + 2) * 0x1p-24 * magnitude)
+                << gemm->name << " rows " << rows << " words " << words << " at " << r << ", " << n;
+          }
+      }
+  }
+  if (n_tested == 0) GTEST_SKIP() << "this machine has no AVX512-BF16";
+}
+
 }  // namespace
 }  // namespace triptych::kernels
