@@ -78,8 +78,7 @@ void BM_Decode(benchmark::State& state) {
   Runtime runtime(n_threads, false, active_isa());
   MachineProbe probe(n_threads, active_isa());
   const int n_pages = (n_context + 63) / 64;
-  const std::int64_t layer_bytes =
-      std::int64_t{2} * n_context * kv_heads * kv_row_size_bytes(dtype, d);
+  const std::int64_t layer_bytes = std::int64_t{2} * n_context * kv_heads * kv_row_size_bytes(dtype, d);
   const int n_layers = static_cast<int>(std::max<std::int64_t>(1, (std::int64_t{256} << 20) / layer_bytes));
   const CpuKvCache cache({n_layers, kv_heads, d, 64, n_pages, dtype});
   const Tensor kv = numbers({n_context, kv_heads, d});

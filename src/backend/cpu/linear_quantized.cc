@@ -1,6 +1,8 @@
 #include "backend/cpu/linear_quantized.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 
 #include "base/error.h"
 
@@ -47,20 +49,145 @@ std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in) {
   return n_out;
 }
 
-QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k,
-                            std::int64_t more_floats) {
+namespace {
+
+using Elements = Outliers::Element;
+constexpr int kRowOutliers = Outliers::kRowOutliers;
+
+struct RowSums {
+  double square;
+  float largest;
+  std::int64_t at;
+};
+RowSums look_at(const float* x, std::int64_t k, const Elements* without) {
+  RowSums out{0, 0, 0};
+  for (std::int64_t i = 0; i < k; ++i) {
+    bool taken = false;
+    for (int e = 0; e < kRowOutliers && without[e].column >= 0; ++e) taken = taken || without[e].column == i;
+    if (taken) continue;
+    out.square += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    if (std::abs(x[i]) <= out.largest) continue;
+    out.largest = std::abs(x[i]);
+    out.at = i;
+  }
+  return out;
+}
+
+// The largest elements, as long as the rest is far below: `column` is an index of x here.
+void find_outliers(const float* x, std::int64_t k, Elements* out) {
+  std::fill(out, out + kRowOutliers, Elements{-1, 0});
+  for (int e = 0; e < kRowOutliers; ++e) {
+    const RowSums sums = look_at(x, k, out);
+    const double rest =
+        std::max(0.0, sums.square - static_cast<double>(sums.largest) * static_cast<double>(sums.largest));
+    const double mean = rest / static_cast<double>(std::max<std::int64_t>(1, k - e - 1));
+    if (!(sums.largest > Outliers::kLimit * std::sqrt(mean)) || k < 64) return;
+    out[e] = {static_cast<std::int32_t>(sums.at), sums.largest};
+  }
+}
+
+// Sum of squares of codes; 127 is the largest of every row that is not zero.
+std::int64_t square_sum(const std::int8_t* q, std::int64_t n) {
+  std::int64_t out = 0;
+  for (std::int64_t begin = 0; begin < n; begin += 32768) {
+    std::int32_t part = 0;  // 127^2 * 32768 < 2^31
+    for (std::int64_t i = begin; i < std::min(n, begin + 32768); ++i) part += q[i] * q[i];
+    out += part;
+  }
+  return out;
+}
+
+// Channels of all rows get columns, in the order of rows; what finds no room is taken back. Number of
+// columns.
+std::int32_t number_channels(Elements* elements, std::int64_t n_rows, std::int32_t* channels) {
+  std::int32_t n = 0;
+  for (std::int64_t i = 0; i < n_rows; ++i) {
+    Elements* row = elements + i * kRowOutliers;
+    int kept = 0;
+    for (int e = 0; e < kRowOutliers && row[e].column >= 0; ++e) {
+      const std::int32_t channel = row[e].column;
+      std::int32_t at = 0;
+      while (at < n && channels[at] != channel) ++at;
+      if (at == n) {
+        if (n == Outliers::kOutlierChannels) continue;
+        channels[n++] = channel;
+      }
+      row[kept++] = {at, row[e].x};
+    }
+    if (kept < kRowOutliers) row[kept].column = -1;
+  }
+  return n;
+}
+
+}  // namespace
+
+void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,
+                  float* products) {
+  if (rows.outliers.elements == nullptr) return;
+  const Elements* elements = rows.outliers.elements + row * kRowOutliers;
+  for (int e = 0; e < kRowOutliers && elements[e].column >= 0; ++e) {
+    const float* w = rows.outliers.columns + elements[e].column * rows.outliers.column_stride + first;
+    const float x = elements[e].x;
+    for (std::int64_t j = 0; j < n; ++j) products[j] += x * w[j];
+  }
+}
+
+QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
+                            LoadColumn load_column, std::int64_t more_floats) {
   const std::int64_t m = args.n_rows;
   const std::int64_t stride = ceil_div(k, 8) * 8;
-  float* memory = runtime.shared_scratch(static_cast<std::size_t>(m * 2 + more_floats + m * stride / 4));
-  const QuantizedRows out{reinterpret_cast<std::int8_t*>(memory + 2 * m + more_floats), stride, memory,
-                          reinterpret_cast<std::int32_t*>(memory + m), memory + 2 * m};
+  const std::int64_t element_floats = m * kRowOutliers * 2;
+  float* memory =
+      runtime.shared_scratch(static_cast<std::size_t>(m * 2 + more_floats + element_floats + m * stride / 4));
+  float* more = memory + 2 * m;
+  auto* elements = reinterpret_cast<Elements*>(more + more_floats);
+  QuantizedRows out{reinterpret_cast<std::int8_t*>(more + more_floats + element_floats),
+                    stride,
+                    memory,
+                    reinterpret_cast<std::int32_t*>(memory + m),
+                    more,
+                    {}};
+  std::atomic<bool> any = false;
   runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
+      const float* x = args.x + i * args.x_stride;
       std::int8_t* q = out.q + i * stride;
       std::fill(q + k, q + stride, std::int8_t{0});
-      runtime.gemm_s8.quantize({k, args.x + i * args.x_stride, q, out.scales + i, out.sums + i});
+      runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i});
+      elements[i * kRowOutliers].column = -1;
+      // A look at the codes first: few rows need the second one.
+      const double mean = static_cast<double>(square_sum(q, k)) / static_cast<double>(k);
+      if (mean * Outliers::kLimit * Outliers::kLimit > 2 * 127.0 * 127.0 || !std::isfinite(out.scales[i]))
+        continue;
+      find_outliers(x, k, elements + i * kRowOutliers);
+      if (elements[i * kRowOutliers].column >= 0) any = true;
     }
   });
+  if (!any) return out;
+  std::int32_t channels[Outliers::kOutlierChannels];
+  const std::int32_t n_columns = number_channels(elements, m, channels);
+  // Those columns, and a row of x for each thread.
+  float* columns =
+      runtime.second_scratch(static_cast<std::size_t>(n_columns * n_padded + runtime.n_threads() * stride));
+  float* buffers = columns + n_columns * n_padded;
+  runtime.parallel(n_columns, 64 * n_padded, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t c = begin; c < end; ++c) load_column(channels[c], columns + c * n_padded);
+  });
+  runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      Elements* row = elements + i * kRowOutliers;
+      if (row[0].column < 0) continue;
+      const float* x = args.x + i * args.x_stride;
+      float* rest = buffers + thread * stride;
+      std::copy(x, x + k, rest);
+      for (int e = 0; e < kRowOutliers && row[e].column >= 0; ++e) {
+        row[e].x = x[channels[row[e].column]];
+        rest[channels[row[e].column]] = 0;
+      }
+      runtime.gemm_s8.quantize({k, rest, out.q + i * stride, out.scales + i, out.sums + i});
+    }
+  });
+  out.outliers = {elements, columns, n_padded};
   return out;
 }
 
@@ -84,7 +211,10 @@ void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const Qu
     multiply(begin, n_rows, panels.data, panels.column_scales, products);
     if (panels.up != nullptr) multiply(begin, n_rows, panels.up, panels.up_column_scales, products + half);
     for (int r = 0; r < n_rows; ++r) {
-      const float* row = products + r * stride;
+      float* row = products + r * stride;
+      add_outliers(rows, begin + r, panels.first_column, panels.n_columns, row);
+      if (panels.up != nullptr)
+        add_outliers(rows, begin + r, panels.n_half + panels.first_column, panels.n_columns, row + half);
       if (panels.up != nullptr) {
         finish_gated_row(runtime, args, panels.bias, panels.n_half, begin + r, panels.first_column,
                          panels.n_columns, row, row + half);

@@ -17,6 +17,25 @@ std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in);
 /// Row `index` of the stack as float32, [n_in].
 void load_row(const LinearSpec& spec, std::int64_t index, float* out);
 
+/// Elements of x that stay floats: a channel that is far larger than the rest of its row would take all 127
+/// levels (Dettmers et al., "LLM.int8()", 2022; there by columns and a fixed limit). At most kRowOutliers a
+/// row, of at most kOutlierChannels channels a call.
+struct Outliers {
+  static constexpr int kRowOutliers = 4;
+  static constexpr int kOutlierChannels = 64;
+  /// Largest magnitude of a row, in units of the root mean square of the rest, that is still quantized with
+  /// the others.
+  static constexpr float kLimit = 16;
+
+  struct Element {
+    std::int32_t column;  // index in `columns`; -1: none from here on
+    float x;
+  };
+  const Element* elements = nullptr;  // [M][kRowOutliers]; null: no row has any
+  const float* columns = nullptr;     // [n][column_stride] of the weight, as floats
+  std::int64_t column_stride = 0;
+};
+
 /// Rows of x as bytes, in the runtime's shared scratch until its next use.
 struct QuantizedRows {
   std::int8_t* q;       // [M][stride], zeros from K on
@@ -24,10 +43,18 @@ struct QuantizedRows {
   float* scales;        // [M]
   std::int32_t* sums;   // [M] of q
   float* more;          // as many floats as were asked for
+  Outliers outliers;
 };
-/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8). `more_floats` are reserved behind.
-QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k,
-                            std::int64_t more_floats = 0);
+/// Reads one column k of the weight as floats: out [N rounded up to 64].
+using LoadColumn = FunctionRef<void(std::int64_t k, float* out)>;
+/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8). `more_floats` are reserved behind. Columns are
+/// loaded for outliers only, into the runtime's second scratch; `n_padded` is the length of one.
+QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
+                            LoadColumn load_column, std::int64_t more_floats = 0);
+
+/// products [n] of row `row` and the weight's rows from `first` on: what its outliers add.
+void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,
+                  float* products);
 
 /// Neighbouring panels of 8-bit weights, for products with rows of x.
 struct S8Panels {

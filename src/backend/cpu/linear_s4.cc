@@ -86,11 +86,30 @@ void CpuLinearS4::quantize_panel(const LinearSpec& spec, std::int64_t index) {
   for (std::int64_t r = 0; r < n_rows; ++r) column_scales_[static_cast<std::size_t>(first + r)] /= 127;
 }
 
+void CpuLinearS4::load_column(std::int64_t k, float* out) const {
+  const std::int64_t g = k / layout_.group;
+  const std::int64_t i = k % layout_.group;
+  for (std::int64_t p = 0; p < ceil_div(n_out_, kWidth); ++p) {
+    const std::uint8_t* group = panel(p) + g * layout_.group_bytes(0);
+    const std::uint8_t* tail = group + layout_.blocks(g) * kWidth * 4;
+    for (std::int64_t j = 0; j < kWidth; ++j) {
+      const std::uint8_t byte = group[i / 8 * kWidth * 4 + j * 4 + i % 4];
+      const int code = i % 8 < 4 ? byte & 15 : byte >> 4;
+      std::uint16_t scale;
+      std::memcpy(&scale, tail + 2 * j, sizeof scale);
+      const int zero = layout_.asymmetric ? tail[2 * kWidth + j] : 8;
+      out[p * kWidth + j] = static_cast<float>(code - zero) * f16_to_f32(scale);
+    }
+  }
+}
+
 // Rows times panels as they are stored, six rows at a time.
 void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) const {
   const std::int64_t m = args.n_rows;
   const std::int64_t n_groups = layout_.n_groups();
-  const QuantizedRows rows = quantize_rows(runtime, args, layout_.k, m * n_groups);
+  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
+  const QuantizedRows rows =
+      quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load, m * n_groups);
   auto* group_sums = reinterpret_cast<std::int32_t*>(rows.more);  // [M, n_groups]
   for (std::int64_t i = 0; i < m; ++i)
     for (std::int64_t g = 0; g < n_groups; ++g) {
@@ -113,7 +132,10 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
       multiply_one(index, products);
       if (args.gated) multiply_one(n_panels + index, products + kWidth);
       for (int r = 0; r < n_rows; ++r) {
-        const float* row = products + r * 2 * kWidth;
+        float* row = products + r * 2 * kWidth;
+        const std::int64_t n_columns = std::min(kWidth, n_out_ - column);
+        add_outliers(rows, begin + r, column, n_columns, row);
+        if (args.gated) add_outliers(rows, begin + r, n_out_ / 2 + column, n_columns, row + kWidth);
         if (args.gated) {
           finish_gated_row(runtime, args, bias(), n_out_ / 2, begin + r, column, kWidth, row, row + kWidth);
         } else {
@@ -131,7 +153,8 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
 
 // Rows times panels that are made 8-bit first.
 void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args) const {
-  const QuantizedRows rows = quantize_rows(runtime, args, layout_.k);
+  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
+  const QuantizedRows rows = quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load);
   const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;

@@ -29,6 +29,7 @@ class CpuLinearS4 final : public CpuWeight {
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
  private:
+  void load_column(std::int64_t k, float* out) const;
   void quantize_panel(const LinearSpec& spec, std::int64_t index);
   void multiply_streamed(Runtime& runtime, const LinearArgs& args) const;
   void multiply_requantized(Runtime& runtime, const LinearArgs& args) const;

@@ -56,8 +56,17 @@ void CpuLinearS8::quantize_panel(const LinearSpec& spec, std::int64_t index) {
   kernels::pack_s8_panel({n_rows, n_in_, codes.data(), n_in_, const_cast<std::uint8_t*>(panel(index))});
 }
 
+void CpuLinearS8::load_column(std::int64_t k, float* out) const {
+  for (std::int64_t p = 0; p < ceil_div(n_out_, kWidth); ++p) {
+    const std::uint8_t* codes = panel(p) + k / 4 * kWidth * 4 + k % 4;
+    for (std::int64_t j = 0; j < kWidth; ++j)
+      out[p * kWidth + j] = static_cast<float>(codes[4 * j] - 128) * scale(p * kWidth + j);
+  }
+}
+
 void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
-  const QuantizedRows rows = quantize_rows(runtime, args, n_in_);
+  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
+  const QuantizedRows rows = quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load);
   const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);

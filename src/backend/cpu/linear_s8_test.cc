@@ -158,6 +158,65 @@ TEST(LinearS8, BiasActivationAndResidualFollow) {
         1e-6F);
 }
 
+// A channel a hundred times larger than the rest, as language models have them, in some rows or in all: the
+// outputs are as near as without it. Each kind of weight, few rows and many, gated or not.
+TEST(LinearS8, AChannelAHundredTimesLargerDoesNotRuinItsRows) {
+  const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+  constexpr std::int64_t kK = 512;
+  constexpr std::int64_t kHalf = 128;
+  for (const char* format : {"int8", "int4:g32", "int4:g128:asym"})
+    for (const std::int64_t m : {1, 5, 40}) {
+      LinearSpec spec = spec_of({entry(random_matrix(DType::kF32, kHalf, kK, 1), "a"),
+                                 entry(random_matrix(DType::kF32, kHalf, kK, 2), "b")});
+      spec.format = QuantFormat::parse(format);
+      const auto weight = backend->prepare_linear(spec);
+      // What the weight stands for: products with unit rows.
+      Tensor units(DType::kF32, {kK, kK});
+      std::fill(units.f32(), units.f32() + kK * kK, 0.0F);
+      for (std::int64_t i = 0; i < kK; ++i) units.f32()[i * kK + i] = 127;
+      Tensor columns(DType::kF32, {kK, 2 * kHalf});
+      TensorView columns_view = columns.view();
+      for (std::int64_t i = 0; i < kK; ++i) {  // one at a time: 4-bit panels are not requantized then
+        TensorView row = columns_view.rows(i, i + 1);
+        backend->linear(*weight, units.view().rows(i, i + 1), {}, row);
+      }
+      const auto x = random_matrix(DType::kF32, m, kK, 5);
+      for (std::int64_t r = 0; r < m; ++r)
+        for (const std::int64_t channel : {3, 77, 400})
+          x->view().f32()[r * kK + channel] *= r % 3 == 1 ? 1 : 100;
+      Tensor y(DType::kF32, {m, 2 * kHalf});
+      TensorView view = y.view();
+      backend->linear(*weight, x->view(), {}, view);
+      Tensor gated(DType::kF32, {m, kHalf});
+      TensorView gated_view = gated.view();
+      ASSERT_TRUE(backend->gated_linear(*weight, x->view(), Activation::kRelu, gated_view));
+      double error = 0;
+      double rest = 0;  // of what the other channels contribute
+      for (std::int64_t r = 0; r < m; ++r)
+        for (std::int64_t j = 0; j < 2 * kHalf; ++j) {
+          double sum = 0;
+          double others = 0;
+          for (std::int64_t i = 0; i < kK; ++i) {
+            const double p = static_cast<double>(x->view().f32()[r * kK + i]) *
+                             static_cast<double>(columns.f32()[i * 2 * kHalf + j]) / 127;
+            sum += p;
+            if (i != 3 && i != 77 && i != 400) others += p;
+          }
+          error += std::pow(static_cast<double>(y.f32()[r * 2 * kHalf + j]) - sum, 2);
+          rest += others * others;
+        }
+      // Panels of 4 bits for many rows become 8-bit ones, whose rounding the large channels do multiply.
+      const bool requantized = format[3] == '4' && m > 12;
+      EXPECT_LT(error, rest * (requantized ? 3e-2 : 3e-4)) << format << ", " << m << " rows";
+      for (std::int64_t r = 0; r < m; ++r)
+        for (std::int64_t j = 0; j < kHalf; ++j) {
+          const float* row = y.f32() + r * 2 * kHalf;
+          const float expected = std::max(row[j], 0.0F) * row[kHalf + j];
+          ASSERT_NEAR(gated.f32()[r * kHalf + j], expected, 1e-4F * std::fabs(expected) + 1e-3F);
+        }
+    }
+}
+
 // A gate and its other half in one go, against the two steps; for the 4-bit weights too.
 TEST(LinearS8, GatedProductsEqualTheirTwoSteps) {
   const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
