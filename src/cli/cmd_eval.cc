@@ -24,7 +24,8 @@ struct EvalFlags {
   int batch = 16;
   double min_accuracy = 0;
   std::size_t show_mistakes = 0;
-  bool no_control = false, no_likelihood = false, json = false;
+  std::string reference;
+  bool no_control = false, no_likelihood = false, kl_divergence = false, json = false;
 };
 
 JsonOut score_json(const EvalScore& score, const EvalOptions& options) {
@@ -33,15 +34,28 @@ JsonOut score_json(const EvalScore& score, const EvalOptions& options) {
     out["answer_tokens"] = score.n_answer_tokens;
     out["mean_logprob"] = score.mean_logprob();
   }
+  if (options.reference != nullptr) {
+    out["mean_kl_divergence"] = score.mean_kl_divergence();
+    out["max_kl_divergence"] = score.max_kl_divergence;
+    out["same_top_token"] = score.same_top();
+  }
   if (options.control) out["control_accuracy"] = score.control_accuracy();
   return out;
 }
 
 void print_report(const EvalReport& report, const EvalFlags& flags, const EvalOptions& options) {
-  TextTable table({{"kind", Align::kLeft}, {"n"}, {"exact match"}, {"mean log p"}, {"blank picture"}});
+  TextTable table({{"kind", Align::kLeft},
+                   {"n"},
+                   {"exact match"},
+                   {"mean log p"},
+                   {"KL divergence"},
+                   {"same top token"},
+                   {"blank picture"}});
   const auto add = [&](const std::string& name, const EvalScore& score) {
     table.add_row({one_line(name), std::to_string(score.n), format_percent(score.accuracy(), 2),
                    options.likelihood ? fmt::format("{:.4f}", score.mean_logprob()) : "-",
+                   options.reference != nullptr ? fmt::format("{:.1e}", score.mean_kl_divergence()) : "-",
+                   options.reference != nullptr ? format_percent(score.same_top(), 2) : "-",
                    options.control ? format_percent(score.control_accuracy(), 2) : "-"});
   };
   for (const auto& [kind, score] : report.kinds) add(kind, score);
@@ -62,11 +76,22 @@ int run_eval(const EvalFlags& flags) {
   if (flags.limit > 0 && static_cast<std::size_t>(flags.limit) < questions.size())
     questions.resize(static_cast<std::size_t>(flags.limit));
   const auto model = flags.model.open();
+  std::unique_ptr<LoadedModel> reference;
+  if (flags.kl_divergence) {
+    ModelFlags in_fp32 = flags.model;
+    in_fp32.dtype = "fp32";
+    in_fp32.vision_weights = in_fp32.lm_head = "";
+    in_fp32.exact_groups = false;
+    in_fp32.vision_attention = in_fp32.activations = "auto";
+    if (!flags.reference.empty()) in_fp32.model = flags.reference;
+    reference = in_fp32.open();
+  }
   const EvalOptions options{.likelihood = !flags.no_likelihood,
                             .control = !flags.no_control,
                             .n_sequences = flags.batch,
                             .media = flags.media.options,
-                            .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16)};
+                            .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16),
+                            .reference = reference.get()};
   EvalReport report;
   {
     ProgressBar bar("eval", static_cast<std::int64_t>(questions.size()));
@@ -79,6 +104,7 @@ int run_eval(const EvalFlags& flags) {
                    {"weights", flags.model.dtype},
                    {"vision_weights", flags.model.vision_weights},
                    {"lm_head", flags.model.lm_head},
+                   {"kv_cache_dtype", flags.kv_cache_dtype},
                    {"data", flags.data},
                    {"seconds", report.seconds},
                    {"pictures_encoded", report.n_pictures_encoded}};
@@ -121,6 +147,14 @@ void add_eval_command(CLI::App& program, Action& action) {
       ->type_name("N");
   app.add_flag("--no-control", flags->no_control, "Leave out the run with a blank picture");
   app.add_flag("--no-likelihood", flags->no_likelihood, "Leave out the log-likelihood of the known answers");
+  app.add_flag("--kl-divergence", flags->kl_divergence,
+               "Divergence of the answers' tokens from the same model in float32, which is loaded beside it")
+      ->excludes("--no-likelihood");
+  app.add_option(
+         "--reference", flags->reference,
+         "Take the divergence from this checkpoint instead (in float32): the original of a converted one")
+      ->needs("--kl-divergence")
+      ->type_name("DIR");
   app.add_option("--min-accuracy", flags->min_accuracy, "Exit code 1 below this share")
       ->check(is_within(0, 1))
       ->type_name("X");

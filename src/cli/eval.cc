@@ -108,18 +108,46 @@ class Evaluation {
 
   void score_likelihood(std::vector<PreparedRequest>& requests, std::vector<EvalScore>& scores) {
     Engine& engine = engine_for(requests);
+    Engine* reference =
+        options_.reference != nullptr ? &reference_engine(engine.max_context_tokens()) : nullptr;
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const std::vector<std::int32_t>& answer = answers_[i];
       const PromptLayout prompt = requests[i].layout;
       append_tokens(requests[i].layout, answer, model_.info().n_position_axes);
       const TensorView logits = engine.forward_prompt(requests[i], nullptr);
+      TensorView expected;
+      if (reference != nullptr) expected = reference->forward_prompt(requests[i], nullptr);
       requests[i].layout = prompt;
       scores[i].n_answer_tokens = static_cast<std::int64_t>(answer.size());
       const auto first = static_cast<std::int64_t>(prompt.input_ids.size()) - 1;
-      for (std::size_t t = 0; t < answer.size(); ++t)
-        scores[i].sum_logprob +=
-            log_softmax_at(logits.row(first + static_cast<std::int64_t>(t)).cf32(), logits.dim(1), answer[t]);
+      for (std::size_t t = 0; t < answer.size(); ++t) {
+        const auto at = first + static_cast<std::int64_t>(t);
+        scores[i].sum_logprob += log_softmax_at(logits.row(at).cf32(), logits.dim(1), answer[t]);
+        if (reference != nullptr) compare(expected.row(at), logits.row(at), scores[i]);
+      }
     }
+  }
+
+  static void compare(const TensorView& expected, const TensorView& got, EvalScore& score) {
+    const std::span<const float> p(expected.cf32(), static_cast<std::size_t>(expected.numel()));
+    const std::span<const float> q(got.cf32(), static_cast<std::size_t>(got.numel()));
+    const double divergence = kl_divergence(p, q);
+    score.sum_kl_divergence += divergence;
+    score.max_kl_divergence = std::max(score.max_kl_divergence, divergence);
+    const auto top = [](std::span<const float> row) {
+      return std::max_element(row.begin(), row.end()) - row.begin();
+    };
+    score.n_same_top += top(p) == top(q) ? 1 : 0;
+  }
+
+  Engine& reference_engine(std::int64_t max_context_tokens) {
+    if (!reference_ || reference_->max_context_tokens() < max_context_tokens)
+      reference_ = std::make_unique<Engine>(*options_.reference,
+                                            EngineOptions{.max_context_tokens = max_context_tokens,
+                                                          .max_sequences = 1,
+                                                          .kv_cache_dtype = KvDType::kF32,
+                                                          .visual_cache_bytes = options_.visual_cache_bytes});
+    return *reference_;
   }
 
   // The texts, trimmed; what did not end by itself is marked so that it equals no answer.
@@ -144,6 +172,7 @@ class Evaluation {
   std::filesystem::path directory_;
   EvalOptions options_;
   std::unique_ptr<Engine> engine_;
+  std::unique_ptr<Engine> reference_;
   std::int64_t n_encoded_before_ = 0;               // by earlier engines
   std::vector<std::vector<std::int32_t>> answers_;  // of the chunk
 };
@@ -156,6 +185,27 @@ void EvalScore::add(const EvalScore& other) noexcept {
   n_control_right += other.n_control_right;
   n_answer_tokens += other.n_answer_tokens;
   sum_logprob += other.sum_logprob;
+  sum_kl_divergence += other.sum_kl_divergence;
+  max_kl_divergence = std::max(max_kl_divergence, other.max_kl_divergence);
+  n_same_top += other.n_same_top;
+}
+
+double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits) {
+  TRIPTYCH_CHECK(p_logits.size() == q_logits.size() && !p_logits.empty());
+  const auto log_sum = [](std::span<const float> row) {
+    const double top = static_cast<double>(*std::max_element(row.begin(), row.end()));
+    double sum = 0;
+    for (const float x : row) sum += std::exp(static_cast<double>(x) - top);
+    return top + std::log(sum);
+  };
+  const double p_sum = log_sum(p_logits);
+  const double q_sum = log_sum(q_logits);
+  double out = 0;
+  for (std::size_t i = 0; i < p_logits.size(); ++i) {
+    const double log_p = static_cast<double>(p_logits[i]) - p_sum;
+    out += std::exp(log_p) * (log_p - (static_cast<double>(q_logits[i]) - q_sum));
+  }
+  return std::max(out, 0.0);  // rounding
 }
 
 EvalScore EvalReport::total() const {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct EvalScore {
   std::int64_t n_control_right = 0;
   std::int64_t n_answer_tokens = 0;
   double sum_logprob = 0;  // natural logarithm, over all tokens of the known answers
+  // Over the same tokens, from a reference's distribution p to this model's q: sum p ln(p / q).
+  double sum_kl_divergence = 0;
+  double max_kl_divergence = 0;
+  std::int64_t n_same_top = 0;  // tokens where both expect the same one
 
   double accuracy() const noexcept {
     return n > 0 ? static_cast<double>(n_right) / static_cast<double>(n) : 0;
@@ -44,8 +49,17 @@ struct EvalScore {
   double mean_logprob() const noexcept {
     return n_answer_tokens > 0 ? sum_logprob / static_cast<double>(n_answer_tokens) : 0;
   }
+  double mean_kl_divergence() const noexcept {
+    return n_answer_tokens > 0 ? sum_kl_divergence / static_cast<double>(n_answer_tokens) : 0;
+  }
+  double same_top() const noexcept {
+    return n_answer_tokens > 0 ? static_cast<double>(n_same_top) / static_cast<double>(n_answer_tokens) : 0;
+  }
   void add(const EvalScore& other) noexcept;
 };
+
+/// sum p ln(p / q) of two rows of logits, nats; 0 when they are equal up to a constant.
+double kl_divergence(std::span<const float> p_logits, std::span<const float> q_logits);
 
 struct EvalMistake {
   std::string id, question, expected, got;
@@ -65,6 +79,8 @@ struct EvalOptions {
   int n_sequences = 16;  // answered at once
   MediaOptions media = {};
   KvDType kv_cache_dtype = KvDType::kF16;
+  LoadedModel* reference =
+      nullptr;  // to take divergences from, with float32 keys and values; needs `likelihood`
   std::size_t visual_cache_bytes = std::size_t{64} << 20;  // pictures kept from earlier questions
 };
 

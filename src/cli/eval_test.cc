@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <set>
 
@@ -27,6 +28,19 @@ TEST(Eval, ScoresAddUp) {
   EXPECT_DOUBLE_EQ(total.control_accuracy(), 0.1);
   EXPECT_DOUBLE_EQ(total.mean_logprob(), -0.5);
   EXPECT_DOUBLE_EQ(EvalScore{}.accuracy(), 0.0);
+}
+
+TEST(Eval, DivergenceOfKnownDistributions) {
+  const std::vector<float> p = {std::log(0.5F), std::log(0.25F), std::log(0.25F)};
+  const std::vector<float> q = {std::log(0.25F) + 7, std::log(0.5F) + 7,
+                                std::log(0.25F) + 7};  // any constant
+  EXPECT_NEAR(kl_divergence(p, q), 0.5 * std::log(2.0) - 0.25 * std::log(2.0), 1e-6);
+  EXPECT_NEAR(kl_divergence(p, p), 0.0, 1e-12);
+  EvalScore a = {.n_answer_tokens = 2, .sum_kl_divergence = 0.5, .max_kl_divergence = 0.4, .n_same_top = 1};
+  a.add({.n_answer_tokens = 2, .sum_kl_divergence = 0.1, .max_kl_divergence = 0.1, .n_same_top = 2});
+  EXPECT_DOUBLE_EQ(a.mean_kl_divergence(), 0.15);
+  EXPECT_DOUBLE_EQ(a.max_kl_divergence, 0.4);
+  EXPECT_DOUBLE_EQ(a.same_top(), 0.75);
 }
 
 TEST(Eval, AppendedTokensTakeThePositionsOfAnAnswer) {
