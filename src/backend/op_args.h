@@ -21,10 +21,18 @@ enum class Activation {
   kRelu2,  // max(x, 0)^2
 };
 
+/// Inputs that are 8-bit integers by nature, as pixels are: each x = offset + step * q with an integer q in
+/// -128 .. 127. Products of 8-bit integers then round nothing of x; others need not look.
+struct InputGrid {
+  float step = 0;  // 0: no grid
+  float offset = 0;
+};
+
 /// What a linear does after the product: y = activation(x W^T + b) + residual. `residual` may be y itself.
 struct LinearEpilogue {
   Activation activation = Activation::kNone;
   TensorView residual;  // [T, N] float32, or empty
+  InputGrid grid = {};
 };
 
 /// Attention over keys and values that lie in plain tensors: towers, resamplers, cross attention. Query

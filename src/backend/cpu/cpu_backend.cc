@@ -106,7 +106,7 @@ class CpuBackend final : public Backend {
     static_cast<const cpu::CpuWeight&>(w).multiply(
         runtime_, {x.dim(0), x.cf32(), x.row_stride(), cpu::function_of(epilogue.activation),
                    has_residual ? residual.cf32() : nullptr, has_residual ? residual.row_stride() : 0,
-                   y.f32(), y.row_stride(), w.multiplies_int8()});
+                   y.f32(), y.row_stride(), w.multiplies_int8(), false, epilogue.grid});
   }
 
   bool gated_linear(const LinearWeight& w, const TensorView& x, Activation activation,

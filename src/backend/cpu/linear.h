@@ -23,6 +23,7 @@ struct LinearArgs {
   bool lean = false;  // see kernels::EpilogueArgs
   // W stacks Wg and Wu of N / 2 rows each: y [M, N / 2] = function(x Wg^T + bg) * (x Wu^T + bu)
   bool gated = false;
+  InputGrid grid = {};
 };
 
 /// What every kind of weight of this backend can do.

@@ -132,6 +132,26 @@ void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t firs
   }
 }
 
+namespace {
+
+// Rows whose elements are integers already.
+void take_grid_row(const LinearArgs& args, std::int64_t row, std::int64_t k, std::int8_t* q, float& scale,
+                   std::int32_t& sum) {
+  const float* x = args.x + row * args.x_stride;
+  const float inverse = 1.0F / args.grid.step;
+  sum = 0;
+  bool finite = true;
+  for (std::int64_t i = 0; i < k; ++i) {
+    const float code = std::nearbyint((x[i] - args.grid.offset) * inverse);
+    finite = finite && std::isfinite(code);
+    q[i] = static_cast<std::int8_t>(std::isfinite(code) ? std::clamp(code, -128.0F, 127.0F) : 0.0F);
+    sum += q[i];
+  }
+  scale = finite ? args.grid.step : NAN;
+}
+
+}  // namespace
+
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
                             LoadColumn load_column, std::int64_t more_floats) {
   const std::int64_t m = args.n_rows;
@@ -153,8 +173,12 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
       const float* x = args.x + i * args.x_stride;
       std::int8_t* q = out.q + i * stride;
       std::fill(q + k, q + stride, std::int8_t{0});
-      runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i});
       elements[i * kRowOutliers].column = -1;
+      if (args.grid.step > 0) {
+        take_grid_row(args, i, k, q, out.scales[i], out.sums[i]);
+        continue;
+      }
+      runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i});
       // A look at the codes first: few rows need the second one.
       const double mean = static_cast<double>(square_sum(q, k)) / static_cast<double>(k);
       if (mean * Outliers::kLimit * Outliers::kLimit > 2 * 127.0 * 127.0 || !std::isfinite(out.scales[i]))

@@ -192,6 +192,11 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args)
 }
 
 void CpuLinearS4::multiply(Runtime& runtime, const LinearArgs& args) const {
+  if (args.grid.step > 0) {  // 4 bits round the weights far more than x: as any other input
+    LinearArgs plain = args;
+    plain.grid = {};
+    return multiply(runtime, plain);
+  }
   if (args.n_rows <= kFewRows || exact_groups_) return multiply_streamed(runtime, args);
   multiply_requantized(runtime, args);
 }

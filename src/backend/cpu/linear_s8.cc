@@ -64,6 +64,24 @@ void CpuLinearS8::load_column(std::int64_t k, float* out) const {
   }
 }
 
+// Bias + offset * sum_k w: what the part of x that is the same everywhere adds.
+const float* CpuLinearS8::bias_on_grid(Runtime& runtime, float offset) const {
+  const std::int64_t n_panels = ceil_div(n_out_, kWidth);
+  float* out = runtime.second_scratch(static_cast<std::size_t>(n_panels * kWidth));
+  runtime.parallel(n_panels, kWidth * n_in_, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t p = begin; p < end; ++p)
+      for (std::int64_t j = 0; j < kWidth; ++j) {
+        const std::uint8_t* codes = panel(p) + 4 * j;
+        std::int64_t sum = 0;
+        for (std::int64_t k = 0; k < n_in_; ++k) sum += codes[k / 4 * kWidth * 4 + k % 4] - 128;
+        const std::int64_t row = p * kWidth + j;
+        out[row] = offset * static_cast<float>(sum) * scale(row);
+        if (!bias_.empty() && row < n_out_) out[row] += bias_[static_cast<std::size_t>(row)];
+      }
+  });
+  return out;
+}
+
 void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows = quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load);
@@ -72,6 +90,8 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
   const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
+  const float* bias = bias_.empty() ? nullptr : bias_.data();
+  if (args.grid.step > 0 && args.grid.offset != 0) bias = bias_on_grid(runtime, args.grid.offset);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;
     S8Panels panels = {panel(item.panel_begin),
@@ -79,7 +99,7 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
                        item.panel_end - item.panel_begin,
                        n_in_,
                        scales_.data() + first,
-                       bias_.empty() ? nullptr : bias_.data(),
+                       bias,
                        first,
                        std::min(item.panel_end * kWidth, n_out_) - first};
     if (args.gated) {

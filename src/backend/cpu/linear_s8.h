@@ -33,6 +33,7 @@ class CpuLinearS8 final : public CpuWeight {
   float scale(std::int64_t row) const noexcept { return scales_[static_cast<std::size_t>(row)]; }
 
  private:
+  const float* bias_on_grid(Runtime& runtime, float offset) const;
   void load_column(std::int64_t k, float* out) const;
   void quantize_panel(const LinearSpec& spec, std::int64_t index);
 

@@ -158,6 +158,47 @@ TEST(LinearS8, BiasActivationAndResidualFollow) {
         1e-6F);
 }
 
+// Pixels are integers: 8-bit products add no error to that of the weights.
+TEST(LinearS8, PixelsOnTheirGridAreNotRounded) {
+  const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+  constexpr std::int64_t kK = 300;
+  constexpr std::int64_t kN = 70;
+  const auto w = random_matrix(DType::kF32, kN, kK, 1);
+  const auto bias = random_matrix(DType::kF32, 1, kN, 2);
+  LinearSpec spec = spec_of({entry(w)});
+  spec.biases.push_back({"bias", bias->view().reshape({kN}), bias, "test"});
+  const auto weight = backend->prepare_linear(spec);
+  const Tensor rounded = dequantize(quantize(*w, QuantFormat::parse("int8:channel:fp32")));
+  const InputGrid grid{2.0F / 255, 1.0F / 255};  // (p / 255 - 1/2) / (1/2), p = code + 128
+  Rng rng(3);
+  for (const std::int64_t m : {1, 7, 40}) {
+    Tensor x(DType::kF32, {m, kK});
+    for (std::int64_t i = 0; i < m * kK; ++i) {
+      const float pixel = static_cast<float>(rng.next_u64() % 256);
+      x.f32()[i] = (pixel / 255.0F - 0.5F) / 0.5F;
+    }
+    Tensor y(DType::kF32, {m, kN});
+    Tensor coarse(DType::kF32, {m, kN});
+    TensorView view = y.view();
+    backend->linear(*weight, x, {.activation = Activation::kNone, .residual = {}, .grid = grid}, view);
+    view = coarse.view();
+    backend->linear(*weight, x, {}, view);
+    double error = 0;
+    double error_without = 0;
+    for (std::int64_t r = 0; r < m; ++r)
+      for (std::int64_t j = 0; j < kN; ++j) {
+        double sum = static_cast<double>(bias->view().f32()[j]);
+        for (std::int64_t i = 0; i < kK; ++i)
+          sum += static_cast<double>(x.f32()[r * kK + i]) * static_cast<double>(rounded.f32()[j * kK + i]);
+        error = std::max(error, std::abs(static_cast<double>(y.f32()[r * kN + j]) - sum));
+        error_without =
+            std::max(error_without, std::abs(static_cast<double>(coarse.f32()[r * kN + j]) - sum));
+      }
+    EXPECT_LT(error, 3e-5) << m << " rows";  // float32 sums of 300 values
+    EXPECT_GT(error_without, 1e-3) << "without the grid x was rounded";
+  }
+}
+
 // A channel a hundred times larger than the rest, as language models have them, in some rows or in all: the
 // outputs are as near as without it. Each kind of weight, few rows and many, gated or not.
 TEST(LinearS8, AChannelAHundredTimesLargerDoesNotRuinItsRows) {
