@@ -148,7 +148,7 @@ struct Bench {
   }
 
   // One more answer under an observer. Apart from the others, which it must not slow down.
-  void run_parts(Engine& engine) {
+  std::vector<BenchPart> run_parts(Engine& engine) {
     std::map<std::string, std::vector<double>> unused;
     PreparedRequest request = long_request(prepare_picture(unused));
     PartRecorder recorder(model.model().part_sizes());
@@ -165,7 +165,18 @@ struct Bench {
     if (options.timeline) out.timeline = profile_events();
     set_profile_mode(ProfileMode::kOff);
     engine.set_observer(nullptr);
-    out.parts = recorder.parts(1, n_decoded);
+    return recorder.parts(1, n_decoded);
+  }
+
+  // Medians of several; every answer has the same parts.
+  void run_all_parts(Engine& engine) {
+    std::vector<std::vector<double>> ms;
+    for (int i = 0; i < options.n_repeats; ++i) {
+      out.parts = run_parts(engine);
+      ms.resize(out.parts.size());
+      for (std::size_t p = 0; p < out.parts.size(); ++p) ms[p].push_back(out.parts[p].ms);
+    }
+    for (std::size_t p = 0; p < out.parts.size(); ++p) out.parts[p].ms = median(ms[p]);
   }
 
   // Everything that shows a picture.
@@ -190,7 +201,7 @@ struct Bench {
       run_picture(engine, false, unused, unused_first);
       for (int i = 0; i < options.n_repeats; ++i) run_picture(engine, false, unused, question_first_token);
     }
-    if (options.answer && (options.parts || options.timeline)) run_parts(engine);
+    if (options.answer && (options.parts || options.timeline)) run_all_parts(engine);
   }
 
   // One round of all sequences; adds the mean time of a step in which all of them decode.

@@ -21,8 +21,8 @@ struct BenchOptions {
   std::int64_t question_tokens = 24;  // pictures not included
   std::int64_t decode_tokens = 32;
   int n_repeats = 3;
-  bool parts = false;     // one more run that times every operation
-  bool timeline = false;  // and records which thread did what
+  bool parts = false;     // as many runs more, in which every operation is timed
+  bool timeline = false;  // and what each thread does is recorded
   int picture_width_px = 1920, picture_height_px = 1080;
   KvDType kv_cache_dtype = KvDType::kF16;
   MediaOptions media = {};

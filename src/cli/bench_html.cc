@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kStyle = R"(
 body { font: 14px/1.45 system-ui, sans-serif; color: #212529; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
-table { border-collapse: collapse; } td, th { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #dee2e6; }
+table { border-collapse: collapse; } td, th { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #dee2e6; white-space: nowrap; }
 th { font-weight: 600; } .left { text-align: left; } svg { display: block; max-width: 100%; height: auto; }
 svg text { font: 12px system-ui, sans-serif; fill: #343a40; } .grid { stroke: #e9ecef; } .roof { stroke: #212529; stroke-width: 1.6; }
 svg .roof-text { font-weight: 600; } svg .number { font-size: 10px; font-weight: 600; fill: #fff; }

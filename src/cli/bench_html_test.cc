@@ -103,7 +103,7 @@ TEST(HeatMap, NoEventsNoMaps) {
 // Every tag is closed in order, every attribute quoted, and nothing is fetched.
 void expect_well_formed(const std::string& html) {
   std::vector<std::string> open;
-  const std::regex tag("<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:\\s+[a-zA-Z:-]+=\"[^\"<]*\")*)\\s*(/?)>");
+  const std::regex tag("<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:\\s+[a-zA-Z][a-zA-Z0-9:-]*=\"[^\"<]*\")*)\\s*(/?)>");
   std::size_t at = html.find('<', 1);  // behind the document type
   while (at != std::string::npos) {
     std::smatch match;

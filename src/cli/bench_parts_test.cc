@@ -61,7 +61,7 @@ TEST(BenchParts, ProductsOfAPromptAndOfDecodedTokens) {
   EXPECT_DOUBLE_EQ(qkv->cost.flops, 2.0 * 2 * 20 * 64 * 192);
   EXPECT_DOUBLE_EQ(qkv->cost.bytes, 2 * (4.0 * 64 * 192 + 4.0 * 20 * (64 + 192)));
   EXPECT_GT(qkv->ms, 0);
-  const BenchPart* head = find(parts, "prefill", "language_model.lm_head");
+  const BenchPart* head = find(parts, "prefill", "lm_head");
   ASSERT_NE(head, nullptr);
   EXPECT_DOUBLE_EQ(head->cost.flops, 2.0 * 64 * 320);  // of the last token only
   const BenchPart* attention = find(parts, "prefill", "attention");

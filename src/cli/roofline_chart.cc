@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "cli/html_text.h"
 #include "cli/text_table.h"
@@ -24,11 +25,12 @@ struct LogAxis {
   }
 };
 
+// The power of `base` at or below, at or above a value; a value that is one up to rounding counts as one.
 double power_below(double value, double base) {
-  return std::pow(base, std::floor(std::log(value) / std::log(base)));
+  return std::pow(base, std::floor(std::log(value) / std::log(base) + 1e-9));
 }
 double power_above(double value, double base) {
-  return std::pow(base, std::ceil(std::log(value) / std::log(base)));
+  return std::pow(base, std::ceil(std::log(value) / std::log(base) - 1e-9));
 }
 
 struct Ceiling {
@@ -49,7 +51,8 @@ struct Axes {
 };
 
 Axes axes_for(const std::vector<RooflinePoint>& points, const MachineLimits& limits) {
-  double x_low = 0.5, x_high = 512, y_low = 1e9, y_high = 1e10;
+  double x_low = 0.5, x_high = 512, y_low = 1e11, y_high = 1e11;
+  if (limits.read_bytes_per_s > 0) y_low = std::min(y_low, x_low * limits.read_bytes_per_s);
   for (const Ceiling& ceiling : ceilings_of(limits)) {
     y_high = std::max(y_high, 1.2 * ceiling.ops_per_s);
     if (limits.read_bytes_per_s > 0)
@@ -92,9 +95,9 @@ std::string roofs(const Axes& axes, const MachineLimits& limits) {
         limits.read_bytes_per_s > 0 ? ceiling.ops_per_s / limits.read_bytes_per_s : axes.x.low;
     out += fmt::format(
         "<line class=\"roof\" x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\"/>"
-        "<text class=\"roof-text\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"end\">{} {}OP/s</text>\n",
+        "<text class=\"roof-text\" x=\"{:.1f}\" y=\"{:.1f}\" >{} {}OP/s</text>\n",
         axes.x.at(ridge), axes.y.at(ceiling.ops_per_s), kWidth - kRight, axes.y.at(ceiling.ops_per_s),
-        kWidth - kRight - 4, axes.y.at(ceiling.ops_per_s) - 5, ceiling.title,
+        axes.x.at(ridge) + 10, axes.y.at(ceiling.ops_per_s) - 5, ceiling.title,
         format_count(ceiling.ops_per_s));
   }
   if (limits.read_bytes_per_s <= 0 || top <= 0) return out;
@@ -114,6 +117,38 @@ std::string roofs(const Axes& axes, const MachineLimits& limits) {
       axes.x.at(x_begin), axes.y.at(x_begin * limits.read_bytes_per_s), axes.x.at(x_end), axes.y.at(top),
       axes.x.at(x_text) - 6, axes.y.at(x_text * limits.read_bytes_per_s) - 6, angle,
       format_count(limits.read_bytes_per_s));
+  return out;
+}
+
+struct Place {
+  double x, y;
+};
+
+// Where the numbers go: beside their dots, away from other dots and numbers as far as there is room.
+std::vector<Place> number_places(const std::vector<Place>& dots) {
+  constexpr double kApart = 17;
+  std::vector<Place> out;
+  const auto is_free = [&](const Place& place) {
+    const auto near = [&](const Place& other, double apart) {
+      return std::hypot(place.x - other.x, place.y - other.y) < apart;
+    };
+    return place.x > kLeft && place.x < kWidth - 8 && place.y > 8 && place.y < kHeight - kBottom &&
+           std::none_of(dots.begin(), dots.end(), [&](const Place& dot) { return near(dot, 12); }) &&
+           std::none_of(out.begin(), out.end(), [&](const Place& number) { return near(number, kApart); });
+  };
+  for (const Place& dot : dots) {
+    Place best{dot.x + 14, dot.y - 14};
+    bool found = false;
+    for (double radius = 15; radius < 120 && !found; radius += 9)
+      for (int step = 0; step < 16 && !found; ++step) {
+        const double angle = 3.14159265358979 * (step / 8.0 - 0.25);
+        const Place place{dot.x + radius * std::cos(angle), dot.y + radius * std::sin(angle)};
+        if (!is_free(place)) continue;
+        best = place;
+        found = true;
+      }
+    out.push_back(best);
+  }
   return out;
 }
 
@@ -143,15 +178,25 @@ std::string roofline_svg(const std::vector<RooflinePoint>& points, const Machine
       "width=\"{0:.0f}\" height=\"{1:.0f}\" role=\"img\" aria-label=\"roofline\">\n",
       kWidth, kHeight);
   out += grid(axes) + roofs(axes, limits);
+  std::vector<Place> dots;
   for (const RooflinePoint& point : points)
+    dots.push_back({axes.x.at(point.ops_per_byte), axes.y.at(point.ops_per_s)});
+  const std::vector<Place> numbers = number_places(dots);
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const RooflinePoint& point = points[i];
     out += fmt::format(
         "<g class=\"point\"><title>{}. {} {}: {:.1f} operations per byte, {}OP/s</title>"
-        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"9\" fill=\"{}\"/>"
-        "<text class=\"number\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text></g>\n",
+        "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\"/>",
         point.number, html_escape(point.part->stage), html_escape(point.part->name), point.ops_per_byte,
-        format_count(point.ops_per_s), axes.x.at(point.ops_per_byte), axes.y.at(point.ops_per_s),
-        stage_color(point.part->stage), axes.x.at(point.ops_per_byte), axes.y.at(point.ops_per_s) + 3.5,
-        point.number);
+        format_count(point.ops_per_s), dots[i].x, dots[i].y, numbers[i].x, numbers[i].y,
+        stage_color(point.part->stage));
+    out += fmt::format(
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>"
+        "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"7.5\" fill=\"{}\"/>"
+        "<text class=\"number\" x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{}</text></g>\n",
+        dots[i].x, dots[i].y, stage_color(point.part->stage), numbers[i].x, numbers[i].y,
+        stage_color(point.part->stage), numbers[i].x, numbers[i].y + 3.5, point.number);
+  }
   return out + "</svg>\n";
 }
 

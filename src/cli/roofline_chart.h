@@ -20,7 +20,8 @@ struct RooflinePoint {
 /// The parts that count operations and bytes, numbered in order. Borrows `parts`.
 std::vector<RooflinePoint> roofline_points(const std::vector<BenchPart>& parts);
 
-/// An <svg> element: ceilings from the limits, one numbered disc per point in the colour of its stage.
+/// An <svg> element: ceilings from the limits, one dot per point in the colour of its stage with its number
+/// beside it.
 std::string roofline_svg(const std::vector<RooflinePoint>& points, const MachineLimits& limits);
 
 /// Colour of a stage ("#rrggbb"), the same in every chart.
