@@ -48,8 +48,8 @@ def main():
     parser.add_argument("--program", default="triptych")
     parser.add_argument("--weights", default="int4:g128")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--question-tokens", type=int, default=24,
-                        help="text tokens around the picture (what the others' templates make of their question)")
+    parser.add_argument("--question-tokens", type=int, default=14,
+                        help="text tokens around the picture (default 14: what the others' templates make of their question)")
     parser.add_argument("--reps", type=int, default=1, help="repetitions in one process; medians are printed")
     parser.add_argument("--only", default="prefill,decode,batch,picture")
     parser.add_argument("--limits", action="store_true", help="print the machine's limits and shares of them, too")
