@@ -212,11 +212,15 @@ TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_u
   check_rows("gated_linear", x, gate_up.n_in());
   TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0, "[gated_linear] odd width {}", gate_up.n_out());
   TensorView y = empty({x.dim(0), gate_up.n_out() / 2});
-  if (x.dim(0) > 0 && backend_.gated_linear(gate_up, x, kind, y)) {
-    if (observer_ != nullptr) observer_->on_linear(gate_up, x);
-    return y;
+  if (observer_ != nullptr) observer_->on_linear(gate_up, x);
+  TensorView both;
+  {
+    const Bracket bracket(observer_, "linear");
+    if (x.dim(0) == 0 || backend_.gated_linear(gate_up, x, kind, y)) return y;
+    both = empty({x.dim(0), gate_up.n_out()});
+    backend_.linear(gate_up, x, {}, both);
   }
-  const TensorView both = linear(gate_up, x);
+  const Bracket bracket(observer_, "activation");
   backend_.gated_activation(kind, both, y);
   return y;
 }
