@@ -16,6 +16,7 @@
 #include "backend/op_args.h"
 #include "tensor/arena.h"
 #include "tensor/dtype.h"
+#include "tensor/packed_linear.h"
 #include "tensor/quant_format.h"
 #include "tensor/tensor.h"
 #include "tensor/weight_table.h"
@@ -30,10 +31,15 @@ class LinearWeight {
   virtual std::int64_t n_in() const noexcept = 0;
   /// Private memory this weight takes beyond the checkpoint's own mapping, bytes.
   virtual std::size_t owned_bytes() const noexcept = 0;
+  /// Bytes it uses in place of memory that something else owns: the checkpoint's mapping, or a converted
+  /// copy.
+  virtual std::size_t borrowed_bytes() const noexcept { return 0; }
   /// Bytes that one pass over the weight reads (for rooflines).
   virtual std::size_t read_bytes() const noexcept = 0;
   /// Whether its products are of 8-bit integers (for rooflines).
   virtual bool multiplies_int8() const noexcept { return false; }
+  /// The weight as it can be stored and borrowed again (LinearSpec::packed); empty when it is not quantized.
+  virtual std::vector<PackedArray> packed() const { return {}; }
 };
 
 /// An embedding table [V, D]. Made by prepare_embedding; immutable.
@@ -59,6 +65,7 @@ struct LinearSpec {
   std::vector<WeightEntry> parts;          // each [N_i, K]; kept alive by their owners
   std::vector<WeightEntry> biases;         // empty, or one per part ([N_i]; an empty view means no bias)
   std::optional<QuantFormat> format = {};  // quantize to this while loading; empty: as stored
+  const PackedLinear* packed = nullptr;    // ready made, used in place; parts and biases are empty then
 };
 
 class Backend {

@@ -12,6 +12,7 @@
 #include "cli/machine.h"
 #include "cli/text_table.h"
 #include "engine/engine.h"
+#include "engine/packed_directory.h"
 
 namespace triptych::cli {
 namespace {
@@ -21,14 +22,15 @@ struct InspectFlags {
   ContextFlags context;
   bool tensors = false;
   bool json = false;
+  bool verify = false;
 };
 
 // Memory and time of one sequence; only for models this build can run.
 struct Estimate {
   std::int64_t context_tokens = 0;
   std::int64_t kv_bytes_per_token = 0;
-  double weight_bytes = 0;   // mapped from the checkpoint
-  double private_bytes = 0;  // copies and packed weights
+  double weight_bytes = 0;   // used in place of the checkpoint's files
+  double private_bytes = 0;  // quantized or converted copies, whose source is not kept, and small tables
   double kv_bytes = 0;
   MachineLimits limits;
   double short_ms = 0;  // a token at the start of the context
@@ -43,9 +45,10 @@ Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
   const LanguageCost cost(model.model(), options.kv_cache_dtype);
   out.kv_bytes_per_token = cost.kv_bytes_per_token();
   out.kv_bytes = static_cast<double>(out.kv_bytes_per_token) * static_cast<double>(out.context_tokens);
-  out.weight_bytes = static_cast<double>(model.checkpoint().weights().total_bytes());
-  for (const auto& [name, size] : model.model().part_sizes().parts)
+  for (const auto& [name, size] : model.model().part_sizes().parts) {
+    out.weight_bytes += static_cast<double>(size.mapped_bytes);
     out.private_bytes += static_cast<double>(size.owned_bytes);
+  }
   out.limits = measure_limits(flags.model.n_threads).median;
   out.short_ms = roofline_seconds(cost.decode(1), out.limits) * 1000.0;
   out.full_ms = roofline_seconds(cost.decode(out.context_tokens), out.limits) * 1000.0;
@@ -82,9 +85,14 @@ std::map<std::string, DTypeShare> dtype_histogram(const WeightTable& weights) {
   return out;
 }
 
+std::vector<std::pair<const char*, std::optional<QuantFormat>>> parts_of(const WeightFormats& formats) {
+  return {{"language", formats.language}, {"vision", formats.vision}, {"lm_head", formats.lm_head}};
+}
+
 JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {
   JsonOut out = {{"architecture", it.architecture}, {"supported", it.problem.empty()}};
   if (!it.problem.empty()) out["problem"] = it.problem;
+  if (flags.verify) out["checksums"] = "sound";
   out["files"] = checkpoint.weight_files();
   out["weight_bytes"] = checkpoint.weights().total_bytes();
   for (const auto& [name, share] : dtype_histogram(checkpoint.weights()))
@@ -96,7 +104,13 @@ JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, cons
     for (const auto& [name, size] : it.model->model().part_sizes().parts)
       out["parts"][name] = {{"parameters", size.n_parameters},
                             {"read_bytes", size.read_bytes},
+                            {"mapped_bytes", size.mapped_bytes},
                             {"private_bytes", size.owned_bytes}};
+    if (const WeightFormats& formats = it.model->weight_formats(); formats.any()) {
+      out["quantized"] = {{"stored", it.model->is_packed()}};
+      for (const auto& [name, format] : parts_of(formats))
+        out["quantized"][name] = format ? JsonOut(format->to_string()) : JsonOut();
+    }
     out["language_model"] = {{"layers", info.n_layers},
                              {"hidden_size", info.hidden_size},
                              {"heads", info.n_heads},
@@ -127,15 +141,23 @@ JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, cons
 
 void print_model(const LoadedModel& model, const Estimate& e) {
   const ModelInfo& info = model.info();
-  TextTable parts({{"part", Align::kLeft}, {"parameters"}, {"read per pass"}, {"private"}});
+  if (const WeightFormats& formats = model.weight_formats(); formats.any()) {
+    std::printf("\n%s", model.is_packed() ? "stored quantized" : "quantized while loading");
+    for (const auto& [name, format] : parts_of(formats))
+      std::printf("%s %s %s", name == parts_of(formats).front().first ? ":" : ",", name,
+                  format ? format->to_string().c_str() : "as stored");
+    std::printf("\n");
+  }
+  TextTable parts({{"part", Align::kLeft}, {"parameters"}, {"read per pass"}, {"in place"}, {"private"}});
   double n_parameters = 0;
   for (const auto& [name, size] : model.model().part_sizes().parts) {
     parts.add_row({name, format_count(static_cast<double>(size.n_parameters)),
                    format_bytes(static_cast<double>(size.read_bytes)),
+                   format_bytes(static_cast<double>(size.mapped_bytes)),
                    format_bytes(static_cast<double>(size.owned_bytes))});
     n_parameters += static_cast<double>(size.n_parameters);
   }
-  parts.add_row({"all", format_count(n_parameters), "", ""});
+  parts.add_row({"all", format_count(n_parameters), "", "", ""});
   std::printf("\n%s", parts.render().c_str());
   std::printf(
       "\nlanguage model   %d layers of width %lld, %d heads, %d key/value heads of %d, %lld rows of "
@@ -145,10 +167,11 @@ void print_model(const LoadedModel& model, const Estimate& e) {
   std::printf("keys and values  %s per token, %s for %lld tokens\n",
               format_bytes(static_cast<double>(e.kv_bytes_per_token)).c_str(),
               format_bytes(e.kv_bytes).c_str(), static_cast<long long>(e.context_tokens));
-  std::printf("memory           about %s: weights %s, copies %s, keys and values; available here: %s\n",
-              format_bytes(e.weight_bytes + e.private_bytes + e.kv_bytes).c_str(),
-              format_bytes(e.weight_bytes).c_str(), format_bytes(e.private_bytes).c_str(),
-              format_bytes(static_cast<double>(available_memory_bytes())).c_str());
+  std::printf(
+      "memory           about %s: weights in place %s, private %s, keys and values; available here: %s\n",
+      format_bytes(e.weight_bytes + e.private_bytes + e.kv_bytes).c_str(),
+      format_bytes(e.weight_bytes).c_str(), format_bytes(e.private_bytes).c_str(),
+      format_bytes(static_cast<double>(available_memory_bytes())).c_str());
   std::printf(
       "time per token   at least %s to %s (full context), from %s/s read and %sFLOP/s measured now on %d "
       "thread%s\n",
@@ -195,6 +218,14 @@ int inspect(const InspectFlags& flags) {
       throw;
     }
   }();
+  if (flags.verify) {
+    if (!is_packed_directory(checkpoint.config()))
+      fail(ErrorCode::kInvalidArgument, "--verify: {} holds no checksums; directories of triptych convert do",
+           flags.model.model);
+    ThreadPool pool(flags.model.n_threads);
+    check_packed_weights(checkpoint, pool);
+    if (!flags.json) std::printf("checksums        all %zu tensors are sound\n", checkpoint.weights().size());
+  }
   Inspection it;
   it.architecture = architecture_of(checkpoint.config_view());
   try {
@@ -222,6 +253,7 @@ void add_inspect_command(CLI::App& program, Action& action) {
   flags->model.add_to(app);
   flags->context.add_to(app);
   app.add_flag("--tensors", flags->tensors, "List every tensor");
+  app.add_flag("--verify", flags->verify, "Read a converted checkpoint whole and compare its checksums");
   app.add_flag("--json", flags->json, "Print one JSON object instead of tables");
   app.footer(
       "Times are lower bounds: bytes and operations of a token over the speeds measured now. Exit code 1: "

@@ -10,6 +10,7 @@
 #include "cli/json_output.h"
 #include "cli/text_table.h"
 #include "cli/verify.h"
+#include "engine/packed_directory.h"
 
 namespace triptych::cli {
 namespace {
@@ -39,14 +40,14 @@ struct Precision {
 };
 
 // The coarsest of what weights, keys and values are rounded to by flag; fp32 when nothing is.
-Precision coarsest_precision(const VerifyFlags& flags) {
-  const WeightFormats formats = flags.model.load_options().weight_formats;
+Precision coarsest_precision(const VerifyFlags& flags, const WeightFormats& formats,
+                             const std::string& weights) {
   for (const auto* part : {&formats.language, &formats.vision, &formats.lm_head})
-    if (*part && (*part)->code == QuantCode::kInt4) return {"int4", kInt4Tolerance};
+    if (*part && (*part)->bits() == 4) return {"int4", kInt4Tolerance};
   const KvDType kv = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32);
   if (kv == KvDType::kInt4) return {"int4", kInt4Tolerance};
   if (formats.any() || is_quantized(kv)) return {"int8", kInt8Tolerance};
-  DType out = parse_dtype(flags.model.dtype).value_or(DType::kF32);
+  DType out = parse_dtype(weights).value_or(DType::kF32);
   if (kv == KvDType::kBF16) out = DType::kBF16;
   if (kv == KvDType::kF16 && out == DType::kF32) out = DType::kF16;
   return {dtype_word(out), out == DType::kBF16 ? 5e-2 : out == DType::kF16 ? 1e-2 : kFp32Tolerance};
@@ -296,14 +297,27 @@ Baseline run_in_fp32(const VerifyFlags& flags, const GoldenSet& golden, const st
   return {dtype, verify_model(*model, golden, {.tolerance = kFp32Tolerance, .media = flags.media.options})};
 }
 
+// What a converted directory stores, without its weights.
+std::optional<PackedConfig> packed_config(const VerifyFlags& flags) {
+  CheckpointOptions options;
+  options.load_weights = false;
+  const Checkpoint checkpoint = Checkpoint::open(flags.model.model, options);
+  if (!is_packed_directory(checkpoint.config())) return std::nullopt;
+  return PackedConfig::parse(checkpoint.config_view().at("quantization_config"));
+}
+
 int verify(const VerifyFlags& flags) {
-  const Precision precision = coarsest_precision(flags);
+  const std::optional<PackedConfig> packed = packed_config(flags);
+  const Precision precision =
+      packed ? coarsest_precision(flags, packed->formats, packed->dtype ? dtype_word(*packed->dtype) : "auto")
+             : coarsest_precision(flags, flags.model.load_options().weight_formats, flags.model.dtype);
   const Tolerances tolerance{.values = flags.tolerance.value_or(precision.tolerance),
                              .pixels = flags.tolerance.value_or(kFp32Tolerance)};
   const GoldenSet golden =
       read_golden(flags.golden.empty() ? find_golden(flags.model.model) : find_golden(flags.golden));
   std::optional<Baseline> fp32;
-  if (precision.word != "fp32" && !flags.no_baseline) fp32 = run_in_fp32(flags, golden, precision.word);
+  if (precision.word != "fp32" && !flags.no_baseline && !packed)
+    fp32 = run_in_fp32(flags, golden, precision.word);
   const auto model = flags.model.open();
   const VerifyOptions options{
       .tolerance = tolerance.values,

@@ -48,17 +48,27 @@ CLI::Validator is_unsigned_64() {
       "");
 }
 
+const char* const kComputableFormats =
+    "int8, int4 or nf4 with :g32, :g64, :g128 or :channel; int4 also with :sym, :absmax, :half or :asym, "
+    ":bf16 "
+    "(scales) and :two-level";
+bool is_computable(const QuantFormat& format) {
+  return format.code == QuantCode::kInt8 || format.code == QuantCode::kNf4 ||
+         (format.code == QuantCode::kInt4 && format.scale_dtype != DType::kF32);
+}
+
 // What the backend can multiply, out of all that QuantFormat can name.
 std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
   if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
   const QuantFormat format = QuantFormat::parse(word);
-  const bool int4 = format.code == QuantCode::kInt4 && !format.two_level &&
-                    format.scale_dtype == DType::kF16 && format.group_size % 8 == 0;
-  if (!int4 && format != QuantFormat::parse("int8"))
-    fail(ErrorCode::kUnsupported,
-         "{}: \"{}\" cannot be computed with yet; int8 and int4[:gN|:channel][:sym|:asym] can", flag, word);
-  return format;
+  for (const std::int64_t n : {0, 32, 64, 128})
+    if (format.group_size == n && is_computable(format)) return format;
+  fail(ErrorCode::kUnsupported, "{}: \"{}\" cannot be computed with; expected {}", flag, word,
+       kComputableFormats);
 }
+
+// Offered by completions; parts may follow.
+const char* const kWeightTypes = "TYPE:{auto,fp32,fp16,bf16,int8,int4,nf4}";
 
 }  // namespace
 
@@ -97,6 +107,7 @@ void ModelFlags::add_machine_flags(CLI::App& app) {
       ->type_name("N");
   app.add_flag("--pin", pin, "Bind each thread to one processor");
   app.add_flag("-v,--verbose", verbosity, "Say more on stderr; -vv says all");
+  app.add_flag("-q,--quiet", quiet, "No progress bar while loading");
 }
 
 void ModelFlags::add_to(CLI::App& app, bool model_required) {
@@ -105,13 +116,14 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
   if (model_required) option->required();
   app.add_option(
          "--weights,--dtype", dtype,
-         "Keep weights as auto (as stored), fp32, fp16 or bf16, or quantize them while loading: int8, or "
-         "int4[:g32|:g64|:g128|:channel][:sym|:asym]")
-      ->type_name("TYPE");
+         "Keep weights as auto (as stored), fp32, fp16 or bf16, or quantize them while loading: "
+         "int4[:g32|:g64|:g128|:channel][:sym|:asym][:bf16][:two-level], int8, or nf4 and int8 in groups "
+         "(slower)")
+      ->type_name(kWeightTypes);
   app.add_option("--vision-weights", vision_weights, "The same for tower and projector (beside int4: int8)")
-      ->type_name("TYPE");
+      ->type_name("TYPE:{auto,int8,int4,nf4}");
   app.add_option("--lm-head", lm_head, "The same for the output layer (beside int4: int8)")
-      ->type_name("TYPE");
+      ->type_name("TYPE:{auto,int8,int4,nf4}");
   app.add_option("--vision-attention", vision_attention,
                  "Attention of the tower in fp32 or int8 (auto: int8 beside quantized vision weights)")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "fp32", "int8"}))
@@ -154,18 +166,29 @@ LoadOptions ModelFlags::load_options() const {
   };
   out.weight_formats.vision = part("--vision-weights", vision_weights);
   out.weight_formats.lm_head = part("--lm-head", lm_head);
-  const auto is_int4 = [](const std::optional<QuantFormat>& format) {
-    return format && format->code == QuantCode::kInt4;
-  };
-  const WeightFormats& formats = out.weight_formats;
-  if (exact_groups && !is_int4(formats.language) && !is_int4(formats.vision) && !is_int4(formats.lm_head))
-    fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
   out.exact_groups = exact_groups;
   out.bf16_activations = activations == "bf16";
   if (vision_attention != "auto") out.int8_vision_attention = vision_attention == "int8";
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;
   return out;
+}
+
+void LoadProgress::operator()(std::int64_t done_bytes, std::int64_t total_bytes) {
+  constexpr std::int64_t kMegabyte = 1000 * 1000;
+  if (quiet_) return;
+  if (!bar_) bar_.emplace("weights, MB", total_bytes / kMegabyte);
+  bar_->update(done_bytes / kMegabyte);
+}
+
+std::unique_ptr<LoadedModel> ModelFlags::open() const {
+  LoadOptions options = load_options();
+  LoadProgress bar(*this);
+  if (options.weight_dtype || options.weight_formats.any())
+    options.progress = [&](std::int64_t done_bytes, std::int64_t total_bytes) {
+      bar(done_bytes, total_bytes);
+    };
+  return LoadedModel::open(model, options);
 }
 
 void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_auto) {

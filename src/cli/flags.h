@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/progress.h"
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "engine/sampling.h"
@@ -17,13 +18,14 @@ class Validator;
 
 namespace triptych::cli {
 
-/// MODEL, --threads, --pin, --dtype, -v.
+/// MODEL, --threads, --pin, --dtype, -v, -q.
 struct ModelFlags {
   std::string model;
   int n_threads = 0;
   bool pin = false;
   std::string dtype = "auto";
   int verbosity = 0;
+  bool quiet = false;
   std::string vision_weights, lm_head;  // empty: as `dtype`, and int8 beside int4
   bool exact_groups = false;
   std::string vision_attention = "auto";
@@ -32,11 +34,24 @@ struct ModelFlags {
   bool tie_word_embeddings = false;
 
   void add_to(CLI::App& app, bool model_required = true);
-  /// Only --threads, --pin and -v.
+  /// Only --threads, --pin, -v and -q.
   void add_machine_flags(CLI::App& app);
   /// Sets the log level, too.
   LoadOptions load_options() const;
-  std::unique_ptr<LoadedModel> open() const { return LoadedModel::open(model, load_options()); }
+  /// With a progress bar when weights are quantized or converted.
+  std::unique_ptr<LoadedModel> open() const;
+};
+
+/// The progress bar of loading, for LoadOptions::progress; silent with --quiet.
+class LoadProgress {
+ public:
+  explicit LoadProgress(const ModelFlags& flags) : quiet_(flags.quiet) {}
+  void operator()(std::int64_t done_bytes, std::int64_t total_bytes);
+  void erase() { bar_.reset(); }
+
+ private:
+  bool quiet_;
+  std::optional<ProgressBar> bar_;
 };
 
 /// A check that a number lies in [low, high]; NaN does not.

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/profile.h"
+#include "engine/packed_directory.h"
 #include "text/utf8.h"
 
 namespace triptych {
@@ -115,14 +116,21 @@ std::vector<std::int32_t> encode_around(const Tokenizer& tokenizer, std::string_
   return out;
 }
 
-std::unique_ptr<Backend> make_backend(const LoadOptions& options) {
+std::unique_ptr<Backend> make_backend(const LoadOptions& options, const WeightFormats& formats) {
   return make_cpu_backend(
       {.n_threads = options.n_threads,
        .pin = options.pin_threads,
        .isa = std::nullopt,
        .exact_groups = options.exact_groups,
        .bf16_activations = options.bf16_activations,
-       .int8_attention = options.int8_vision_attention.value_or(options.weight_formats.vision.has_value())});
+       .int8_attention = options.int8_vision_attention.value_or(formats.vision.has_value())});
+}
+
+void check_exact_groups(const LoadOptions& options, const WeightFormats& formats) {
+  if (!options.exact_groups) return;
+  for (const auto* part : {&formats.language, &formats.vision, &formats.lm_head})
+    if (*part && (*part)->code == QuantCode::kInt4) return;
+  fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
 }
 
 }  // namespace
@@ -177,13 +185,9 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
     source.video_preprocessor = source.processor->find("video_processor");
   source.tie_word_embeddings = options.tie_word_embeddings;
 
-  out->backend_ = make_backend(options);
+  out->weights_ = out->make_weights(options, source);
+  out->backend_ = make_backend(options, out->weight_formats_);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
-  out->weights_ = std::make_unique<TableWeights>(checkpoint.weights());
-  if (options.weight_dtype)
-    out->weights_ = std::make_unique<ConvertedWeights>(std::move(out->weights_), *options.weight_dtype);
-  if (options.weight_formats.any())
-    out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->tokenizer_ = Tokenizer::from_directory(directory);
@@ -207,15 +211,46 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   return out;
 }
 
+std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& options, ModelSource& source) {
+  Checkpoint& checkpoint = *checkpoint_;
+  is_packed_ = is_packed_directory(checkpoint.config());
+  weight_formats_ = options.weight_formats;
+  std::unique_ptr<WeightProvider> weights;
+  if (is_packed_) {
+    const PackedConfig packed = PackedConfig::parse(checkpoint.config_view().at("quantization_config"));
+    check_same_formats(packed, options);
+    weight_formats_ = packed.formats;
+    source.tie_word_embeddings = source.tie_word_embeddings || packed.tie_word_embeddings;
+    weights = std::make_unique<PackedWeights>(checkpoint.weights(), read_packed_index(checkpoint, packed));
+  } else {
+    auto table = std::make_unique<TableWeights>(checkpoint.weights());
+    if (options.progress)
+      table->on_first_use([report = options.progress, done = std::int64_t{0},
+                           total = static_cast<std::int64_t>(checkpoint.weights().total_bytes())](
+                              const WeightEntry& entry) mutable {
+        report(done, total);  // before the work
+        done += static_cast<std::int64_t>(entry.view.size_bytes());
+      });
+    weights = std::move(table);
+    if (options.weight_dtype)
+      weights = std::make_unique<ConvertedWeights>(std::move(weights), *options.weight_dtype);
+    if (weight_formats_.any() || options.sink != nullptr)
+      weights = std::make_unique<QuantizedWeights>(std::move(weights), weight_formats_, options.sink);
+  }
+  check_exact_groups(options, weight_formats_);
+  return weights;
+}
+
 std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config, DType weight_dtype,
                                                               const LoadOptions& options) {
+  check_exact_groups(options, options.weight_formats);
   std::unique_ptr<LoadedModel> out(new LoadedModel);
   out->own_config_ = config;
   ModelSource source{.config = JsonView(out->own_config_, "config.json"),
                      .preprocessor = std::nullopt,
                      .video_preprocessor = std::nullopt,
                      .processor = std::nullopt};
-  out->backend_ = make_backend(options);
+  out->backend_ = make_backend(options, options.weight_formats);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
   if (options.weight_formats.any())

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,6 +34,10 @@ struct LoadOptions {
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};
+  /// Called while matrices are read, with bytes of the checkpoint.
+  std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)> progress = {};
+  /// Takes what is prepared instead of memory; see QuantizedWeights. The model cannot be run then.
+  WeightSink* sink = nullptr;
 };
 
 class LoadedModel {
@@ -54,6 +59,10 @@ class LoadedModel {
   const Tokenizer& tokenizer() const;
   const ChatTemplate& chat_template() const;
   const Checkpoint& checkpoint() const { return *checkpoint_; }
+  /// What matrices are quantized to: by LoadOptions, or as they are stored.
+  const WeightFormats& weight_formats() const noexcept { return weight_formats_; }
+  /// Whether `triptych convert` made the directory.
+  bool is_packed() const noexcept { return is_packed_; }
   /// Defaults of generation_config.json: sampling only when it says do_sample; greedy otherwise.
   const SamplingParams& generation_defaults() const { return generation_defaults_; }
   const std::vector<std::int32_t>& stop_token_ids() const { return stop_token_ids_; }
@@ -73,6 +82,7 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
+  std::unique_ptr<WeightProvider> make_weights(const LoadOptions& options, ModelSource& source);
   void load_generation_config();
   PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,
                                 const MediaOptions& options, std::string_view user_text) const;
@@ -83,6 +93,8 @@ class LoadedModel {
   std::optional<Json> preprocessor_, video_preprocessor_, processor_;
   Json own_config_;
   std::unique_ptr<WeightProvider> weights_;
+  WeightFormats weight_formats_;
+  bool is_packed_ = false;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ThreadPool> media_pool_;
   std::unique_ptr<Model> model_;

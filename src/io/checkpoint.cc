@@ -70,7 +70,10 @@ fs::path hub_blobs(const fs::path& directory) {
 // The format follows from the name of the index or of the usual file, not from the file itself.
 WeightTable read_weights(const fs::path& path, std::string_view name, bool is_torch) {
   const auto file = MappedFile::open(path);
-  return is_torch ? read_torch_zip(file->bytes(), file, name) : read_safetensors(file->bytes(), file, name);
+  WeightTable out =
+      is_torch ? read_torch_zip(file->bytes(), file, name) : read_safetensors(file->bytes(), file, name);
+  out.mark_mapped(file->bytes());
+  return out;
 }
 
 }  // namespace

@@ -137,6 +137,8 @@ LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::s
   if (config.tie_word_embeddings) {
     if (!weights.has(head)) {
       chosen = embedding;
+    } else if (weights.is_packed(head)) {
+      // It was found to be different when it was converted.
     } else if (same_bytes(weights.get(head, {config.vocab_size, d}),
                           weights.get(embedding, {config.vocab_size, d}))) {
       chosen = embedding;

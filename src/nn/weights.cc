@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "base/rng.h"
+#include "nn/packed_weights.h"
 #include "tensor/convert.h"
 
 namespace triptych {
@@ -19,11 +20,30 @@ bool is_buffer_name(std::string_view name) {
   return false;
 }
 
+// Stands for a linear that was written away.
+class SizedLinear final : public LinearWeight {
+ public:
+  explicit SizedLinear(const LinearWeight& like) : n_out_(like.n_out()), n_in_(like.n_in()) {}
+  std::int64_t n_out() const noexcept override { return n_out_; }
+  std::int64_t n_in() const noexcept override { return n_in_; }
+  std::size_t owned_bytes() const noexcept override { return 0; }
+  std::size_t read_bytes() const noexcept override { return 0; }
+
+ private:
+  std::int64_t n_out_, n_in_;
+};
+
 }  // namespace
 
 void TableWeights::rename(const std::function<std::string(std::string_view)>& rule) {
   table_.erase_if([&](const WeightEntry& entry) { return rule(entry.name).empty(); });
-  table_.rename_all([&](const std::string& name) { return rule(name); });
+  std::map<std::string, std::string, std::less<>> published;
+  table_.rename_all([&](const std::string& name) {
+    std::string renamed = rule(name);
+    published.emplace(renamed, published_name(name));
+    return renamed;
+  });
+  published_ = std::move(published);
 }
 
 bool TableWeights::has(std::string_view name) const { return table_.contains(name); }
@@ -36,8 +56,13 @@ WeightEntry TableWeights::get(std::string_view name, const Shape& shape) {
   if (entry->view.shape() != shape)
     fail(ErrorCode::kInvalidFile, "{}: tensor {}: expected shape {}, got {}", entry->file, name,
          to_string(shape), to_string(entry->view.shape()));
-  used_.insert(std::string(name));
+  if (used_.insert(std::string(name)).second && on_first_use_) on_first_use_(*entry);
   return *entry;
+}
+
+std::string TableWeights::published_name(std::string_view name) const {
+  const auto found = published_.find(name);
+  return found == published_.end() ? std::string(name) : found->second;
 }
 
 std::vector<std::string> TableWeights::unused() const {
@@ -52,6 +77,8 @@ WeightEntry ConvertedWeights::get(std::string_view name, const Shape& shape) {
   if (entry.view.dtype() == dtype_ || shape.rank() < 2 || !is_float(entry.view.dtype())) return entry;
   auto tensor = std::make_shared<Tensor>(dtype_, shape);
   convert(entry.view, *tensor);
+  release(entry);
+  entry.is_mapped = false;
   entry.view = tensor->view();
   entry.owner = std::move(tensor);
   return entry;
@@ -128,48 +155,125 @@ std::optional<QuantFormat> QuantizedWeights::format_of(std::string_view part, st
   return formats_.language;
 }
 
-std::unique_ptr<LinearWeight> Binder::prepare(LinearSpec& spec) {
-  spec.format = weights_.format_of(part_, spec.name);
-  auto made = backend_.prepare_linear(spec);
+void Binder::count_bytes(const WeightEntry& entry) {
+  PartSizes::Size& size = sizes_.part(part_);
+  (entry.is_mapped ? size.mapped_bytes : size.owned_bytes) +=
+      static_cast<std::int64_t>(entry.view.size_bytes());
+}
+
+// For whoever writes down what a model takes.
+void Binder::report(const WeightEntry& entry) {
+  if (WeightSink* sink = weights_.sink()) sink->tensor(weights_.published_name(entry.name), entry);
+}
+
+std::unique_ptr<LinearWeight> Binder::count_linear(std::unique_ptr<LinearWeight> made, bool is_mapped) {
   PartSizes::Size& size = sizes_.part(part_);
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
   sizes_.linears.push_back({made.get(), part_, spec.name});
+  (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
   return made;
+}
+
+std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key) {
+  const PackedLinear* packed = weights_.packed(key);
+  if (packed == nullptr) return nullptr;
+  LinearSpec spec;
+  spec.name = key.text();
+  spec.packed = packed;
+  PartSizes::Size& size = sizes_.part(part_);
+  size.n_parameters += key.n_out * key.n_in;
+  for (std::size_t i = 0; i < key.biases.size(); ++i)
+    if (!key.biases[i].empty()) size.n_parameters += key.n_rows[i];
+  return count_linear(backend_.prepare_linear(spec), true);
+}
+
+std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& spec) {
+  spec.format = weights_.format_of(part_, spec.name);
+  auto made = backend_.prepare_linear(spec);
+  const bool is_mapped = spec.parts.front().is_mapped;
+  WeightSink* sink = weights_.sink();
+  if (sink == nullptr) return count_linear(std::move(made), is_mapped);
+  if (!spec.format) {
+    // Rows, convolutions and transposed matrices were reported whole.
+    for (const WeightEntry& entry : spec.parts)
+      if (key.part.empty()) report(entry);
+    for (const WeightEntry& entry : spec.biases)
+      if (key.part.empty() && !entry.view.empty()) report(entry);
+    return count_linear(std::move(made), is_mapped);
+  }
+  StoredLinear out{.name = weights_.published_name(key.name),
+                   .part = key.part,
+                   .format = spec.format->to_string(),
+                   .n_out = key.n_out,
+                   .n_in = key.n_in,
+                   .matrices = {},
+                   .n_rows = key.n_rows,
+                   .biases = {},
+                   .arrays = {}};
+  for (const std::string& name : key.matrices) out.matrices.push_back(weights_.published_name(name));
+  for (const std::string& name : key.biases)
+    out.biases.push_back(name.empty() ? "" : weights_.published_name(name));
+  for (const PackedArray& array : made->packed()) out.arrays.push_back(array.name);
+  sink->linear(out, *made);
+  made = count_linear(std::move(made), false);
+  return std::make_unique<SizedLinear>(*made);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_rows(std::string_view weight, std::string_view bias,
                                                   std::int64_t n_rows, std::int64_t n_in, std::int64_t begin,
                                                   std::int64_t end) {
+  const LinearKey key{.name = full(weight),
+                      .part = fmt::format("[{}:{}]", begin, end),
+                      .n_out = end - begin,
+                      .n_in = n_in,
+                      .matrices = {full(weight)},
+                      .n_rows = {end - begin},
+                      .biases = {full(bias)}};
+  if (auto ready = stored(key)) return ready;
   LinearSpec spec;
   spec.name = full(weight);
   WeightEntry w = weights_.get(spec.name, {n_rows, n_in});
-  w.view = w.view.rows(begin, end);
   WeightEntry b = weights_.get(full(bias), {n_rows});
+  if (!weights_.format_of(part_, spec.name)) {
+    report(w);
+    report(b);
+  }
+  w.view = w.view.rows(begin, end);
   b.view = b.view.rows(begin, end);
   count(w);
   count(b);
   spec.parts.push_back(std::move(w));
   spec.biases.push_back(std::move(b));
-  return prepare(spec);
+  return prepare(key, spec);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_transposed(std::string_view weight, std::int64_t n_out,
                                                         std::int64_t n_in) {
+  const LinearKey key{.name = full(weight),
+                      .part = "^T",
+                      .n_out = n_out,
+                      .n_in = n_in,
+                      .matrices = {full(weight)},
+                      .n_rows = {n_out},
+                      .biases = {}};
+  if (auto ready = stored(key)) return ready;
   LinearSpec spec;
   spec.name = full(weight);
   WeightEntry entry = weights_.get(spec.name, {n_in, n_out});
   count(entry);
-  const Tensor stored = to_f32(entry.view);
+  if (!weights_.format_of(part_, spec.name)) report(entry);
+  const Tensor stored_values = to_f32(entry.view);
+  release(entry);
   auto turned = std::make_shared<Tensor>(DType::kF32, Shape{n_out, n_in});
   for (std::int64_t k = 0; k < n_in; ++k)
-    for (std::int64_t n = 0; n < n_out; ++n) turned->f32()[n * n_in + k] = stored.f32()[k * n_out + n];
-  sizes_.part(part_).owned_bytes += n_out * n_in * 4;
+    for (std::int64_t n = 0; n < n_out; ++n) turned->f32()[n * n_in + k] = stored_values.f32()[k * n_out + n];
   entry.view = turned->view();
   entry.owner = std::move(turned);
+  entry.is_mapped = false;
   spec.parts.push_back(std::move(entry));
-  return prepare(spec);
+  return prepare(key, spec);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear(std::string_view name, std::int64_t n_out, std::int64_t n_in,
@@ -179,22 +283,35 @@ std::unique_ptr<LinearWeight> Binder::linear(std::string_view name, std::int64_t
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> parts, std::int64_t n_in) {
-  LinearSpec spec;
-  spec.name = full(parts.front().name);
+  LinearKey key{.name = full(parts.front().name) + ".weight",
+                .part = {},
+                .n_out = 0,
+                .n_in = n_in,
+                .matrices = {},
+                .n_rows = {},
+                .biases = {}};
   bool any_bias = false;
   for (const StackPart& part : parts) any_bias = any_bias || part.bias == Bias::kRequired;
   for (const StackPart& part : parts) {
-    const std::string name = full(part.name);
-    spec.parts.push_back(weights_.get(name + ".weight", {part.n_out, n_in}));
+    key.n_out += part.n_out;
+    key.matrices.push_back(full(part.name) + ".weight");
+    key.n_rows.push_back(part.n_out);
+    if (any_bias) key.biases.push_back(part.bias == Bias::kRequired ? full(part.name) + ".bias" : "");
+  }
+  if (auto ready = stored(key)) return ready;
+  LinearSpec spec;
+  spec.name = full(parts.front().name);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    spec.parts.push_back(weights_.get(key.matrices[i], {key.n_rows[i], n_in}));
     count(spec.parts.back());
-    if (part.bias == Bias::kRequired) {
-      spec.biases.push_back(weights_.get(name + ".bias", {part.n_out}));
+    if (any_bias && !key.biases[i].empty()) {
+      spec.biases.push_back(weights_.get(key.biases[i], {key.n_rows[i]}));
       count(spec.biases.back());
     } else if (any_bias) {
       spec.biases.emplace_back();
     }
   }
-  auto made = prepare(spec);
+  auto made = prepare(key, spec);
   for (const StackPart& part : parts.subspan(1)) {
     const std::size_t dot = part.name.rfind('.');
     sizes_.linears.back().name += '+';
@@ -206,23 +323,35 @@ std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> pa
 std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, const Shape& shape,
                                                    std::string_view bias, std::int64_t n_out,
                                                    std::int64_t n_in) {
+  LinearKey key{.name = full(weight),
+                .part = {},
+                .n_out = n_out,
+                .n_in = n_in,
+                .matrices = {full(weight)},
+                .n_rows = {n_out},
+                .biases = {}};
+  if (!bias.empty()) key.biases.push_back(full(bias));
+  if (auto ready = stored(key)) return ready;
   LinearSpec spec;
   spec.name = full(weight);
   WeightEntry entry = weights_.get(spec.name, shape);
   count(entry);
+  if (!weights_.format_of(part_, spec.name)) report(entry);
   entry.view = entry.view.reshape({n_out, n_in});
   spec.parts.push_back(std::move(entry));
   if (!bias.empty()) {
     spec.biases.push_back(weights_.get(full(bias), {n_out}));
     count(spec.biases.back());
   }
-  return prepare(spec);
+  return prepare(key, spec);
 }
 
 std::unique_ptr<EmbeddingWeight> Binder::embedding(std::string_view name, std::int64_t n_rows,
                                                    std::int64_t width) {
   const WeightEntry entry = weights_.get(full(name), {n_rows, width});
   count(entry);
+  count_bytes(entry);
+  report(entry);
   return backend_.prepare_embedding(entry);
 }
 
@@ -230,6 +359,7 @@ Tensor Binder::tensor(std::string_view name, const Shape& shape) {
   const WeightEntry entry = weights_.get(full(name), shape);
   count(entry);
   sizes_.part(part_).owned_bytes += entry.view.numel() * 4;
+  report(entry);
   return to_f32(entry.view);
 }
 

@@ -19,6 +19,19 @@
 
 namespace triptych {
 
+class WeightSink;
+
+/// A linear by the published matrices that it is made of, stacked along its outputs.
+struct LinearKey {
+  std::string name;  // of the first matrix
+  std::string part;  // "[begin:end]": rows of it only; "^T": it is stored transposed
+  std::int64_t n_out = 0, n_in = 0;
+  std::vector<std::string> matrices;
+  std::vector<std::int64_t> n_rows;  // of each
+  std::vector<std::string> biases;   // empty, or one per matrix ("": none)
+  std::string text() const { return name + part; }
+};
+
 class WeightProvider {
  public:
   virtual ~WeightProvider() = default;
@@ -33,20 +46,34 @@ class WeightProvider {
   virtual std::vector<std::string> unused() const = 0;
   /// What a matrix of a model's part ("vision", "language", ...) is to be quantized to; nothing: as stored.
   virtual std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const;
+  /// The linear when it is stored ready made (and marks it used), else null. Throws Error(kInvalidFile) when
+  /// it was made of something else.
+  virtual const PackedLinear* packed(const LinearKey&) { return nullptr; }
+  /// Whether a matrix exists as part of such a linear only.
+  virtual bool is_packed(std::string_view /*name*/) const { return false; }
+  /// The name a tensor had before it was renamed.
+  virtual std::string published_name(std::string_view name) const { return std::string(name); }
+  /// Where binders report what they take; null: nowhere.
+  virtual WeightSink* sink() { return nullptr; }
 };
 
 /// Tensors of a checkpoint. Borrows the table.
 class TableWeights : public WeightProvider {
  public:
   explicit TableWeights(WeightTable& table) : table_(table) {}
+  /// Called the first time a tensor is asked for, before it is handed out.
+  void on_first_use(std::function<void(const WeightEntry&)> action) { on_first_use_ = std::move(action); }
   void rename(const std::function<std::string(std::string_view)>& rule) override;
   bool has(std::string_view name) const override;
   WeightEntry get(std::string_view name, const Shape& shape) override;
   std::vector<std::string> unused() const override;
+  std::string published_name(std::string_view name) const override;
 
  private:
   WeightTable& table_;
   std::set<std::string, std::less<>> used_;
+  std::function<void(const WeightEntry&)> on_first_use_;
+  std::map<std::string, std::string, std::less<>> published_;  // of what was renamed
 };
 
 /// Weights of another provider, matrices and tables converted to one floating-point type (vectors stay as
@@ -59,6 +86,7 @@ class ConvertedWeights : public WeightProvider {
   bool has(std::string_view name) const override { return from_->has(name); }
   WeightEntry get(std::string_view name, const Shape& shape) override;
   std::vector<std::string> unused() const override { return from_->unused(); }
+  std::string published_name(std::string_view name) const override { return from_->published_name(name); }
 
  private:
   std::unique_ptr<WeightProvider> from_;
@@ -73,13 +101,18 @@ struct WeightFormats {
   std::optional<QuantFormat> lm_head;  // the output layer, also when it is the token embedding
 
   bool any() const noexcept { return language || vision || lm_head; }
+  bool operator==(const WeightFormats&) const = default;
 };
 
-/// Weights of another provider, to be quantized as `formats` says.
+/// Weights of another provider, to be quantized as `formats` says. With a sink (kept by the caller) nothing
+/// is kept in memory: what is prepared goes there, and the model can tell its sizes, but not be run.
 class QuantizedWeights : public WeightProvider {
  public:
-  QuantizedWeights(std::unique_ptr<WeightProvider> from, const WeightFormats& formats)
-      : from_(std::move(from)), formats_(formats) {}
+  QuantizedWeights(std::unique_ptr<WeightProvider> from, const WeightFormats& formats,
+                   WeightSink* sink = nullptr)
+      : from_(std::move(from)), formats_(formats), sink_(sink) {}
+  WeightSink* sink() override { return sink_; }
+  std::string published_name(std::string_view name) const override { return from_->published_name(name); }
   void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
   bool has(std::string_view name) const override { return from_->has(name); }
   WeightEntry get(std::string_view name, const Shape& shape) override { return from_->get(name, shape); }
@@ -89,6 +122,7 @@ class QuantizedWeights : public WeightProvider {
  private:
   std::unique_ptr<WeightProvider> from_;
   WeightFormats formats_;
+  WeightSink* sink_;
 };
 
 /// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
@@ -114,7 +148,8 @@ struct PartSizes {
     std::int64_t n_parameters = 0;
     std::int64_t n_int8_parameters = 0;  // of these, what is multiplied as 8-bit integers
     std::int64_t read_bytes = 0;
-    std::int64_t owned_bytes = 0;
+    std::int64_t owned_bytes = 0;   // private memory
+    std::int64_t mapped_bytes = 0;  // used in place of the checkpoint's files
   };
   /// A prepared matrix with its published name; of stacked ones "layers.0.self_attn.q_proj+k_proj+v_proj".
   struct Linear {
@@ -172,7 +207,12 @@ class Binder {
 
  private:
   void count(const WeightEntry& entry);
-  std::unique_ptr<LinearWeight> prepare(LinearSpec& spec);
+  void count_bytes(const WeightEntry& entry);
+  void report(const WeightEntry& entry);
+  std::unique_ptr<LinearWeight> prepare(const LinearKey& key, LinearSpec& spec);
+  std::unique_ptr<LinearWeight> count_linear(std::unique_ptr<LinearWeight> made, bool is_mapped);
+  /// The linear as it is stored, or null.
+  std::unique_ptr<LinearWeight> stored(const LinearKey& key);
 
   WeightProvider& weights_;
   Backend& backend_;

@@ -303,10 +303,17 @@ int QuantizedMatrix::code(std::int64_t row, std::int64_t col) const noexcept {
 float QuantizedMatrix::scale(std::int64_t row, std::int64_t col) const noexcept {
   const auto wide = static_cast<std::int64_t>(triptych::size_bytes(format.scale_dtype));
   const std::int64_t at = row * format.n_groups(k) + col / format.group_of_row(k);
-  if (format.two_level)
-    return load_scale(row_scales.data() + row * wide, format.scale_dtype) *
-           static_cast<float>(std::to_integer<int>(scales.data()[at]));
+  if (format.two_level) return row_scale(row) * static_cast<float>(group_scale(row, col));
   return load_scale(scales.data() + at * wide, format.scale_dtype);
+}
+
+float QuantizedMatrix::row_scale(std::int64_t row) const noexcept {
+  const auto wide = static_cast<std::int64_t>(triptych::size_bytes(format.scale_dtype));
+  return load_scale(row_scales.data() + row * wide, format.scale_dtype);
+}
+
+int QuantizedMatrix::group_scale(std::int64_t row, std::int64_t col) const noexcept {
+  return std::to_integer<int>(scales.data()[row * format.n_groups(k) + col / format.group_of_row(k)]);
 }
 
 int QuantizedMatrix::zero(std::int64_t row, std::int64_t col) const noexcept {

@@ -26,6 +26,9 @@ struct QuantizedMatrix {
   int code(std::int64_t row, std::int64_t col) const noexcept;
   float scale(std::int64_t row, std::int64_t col) const noexcept;
   int zero(std::int64_t row, std::int64_t col) const noexcept;
+  /// Two levels: the two factors of scale().
+  float row_scale(std::int64_t row) const noexcept;
+  int group_scale(std::int64_t row, std::int64_t col) const noexcept;
   float value(std::int64_t row, std::int64_t col) const noexcept;
 };
 

@@ -129,11 +129,28 @@ QuantFormat QuantFormat::parse(std::string_view text) {
          kind);
   QuantFormat out = defaults_of(found->code);
   std::string_view rest = text.substr(kind.size());
+  bool has_group = false, has_range = false, has_scale = false, has_levels = false;
+  const auto once = [&](bool& seen, const char* what) {
+    if (seen) fail(ErrorCode::kInvalidArgument, "quantization \"{}\": {} is given twice", text, what);
+    seen = true;
+  };
   while (!rest.empty()) {
     rest.remove_prefix(1);
     const std::string_view part = rest.substr(0, rest.find(':'));
     rest.remove_prefix(part.size());
-    if (take_group(out, part) || take_range(out, part)) continue;
+    if (take_group(out, part)) {
+      once(has_group, "the group (gN or channel)");
+      continue;
+    }
+    if (take_range(out, part)) {
+      once(has_range, "the range (sym, absmax, half or asym)");
+      continue;
+    }
+    if (part == "two-level") {
+      once(has_levels, "two-level");
+    } else if (part == "fp16" || part == "bf16" || part == "fp32") {
+      once(has_scale, "the type of scales (fp16, bf16 or fp32)");
+    }
     if (part == "fp16") {
       out.scale_dtype = DType::kF16;
     } else if (part == "bf16") {

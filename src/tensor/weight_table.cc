@@ -1,5 +1,8 @@
 #include "tensor/weight_table.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <iterator>
 #include <unordered_set>
 #include <utility>
@@ -8,6 +11,33 @@
 #include "base/error.h"
 
 namespace triptych {
+
+void release_rows(const WeightEntry& entry, std::int64_t begin, std::int64_t end) noexcept {
+  if (!entry.is_mapped || entry.view.rank() == 0 || begin >= end) return;
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto row_bytes =
+      static_cast<std::uintptr_t>(entry.view.row_stride()) * size_bytes(entry.view.dtype());
+  const auto data = reinterpret_cast<std::uintptr_t>(entry.view.cdata());
+  const std::uintptr_t first = data + static_cast<std::uintptr_t>(begin) * row_bytes;
+  const std::uintptr_t last = entry.view.rank() == 1 ? data + entry.view.size_bytes()
+                                                     : data + static_cast<std::uintptr_t>(end) * row_bytes;
+  // Outwards: the edge pages of a row that was read are read again at worst.
+  const std::uintptr_t from = first / page * page;
+  const std::uintptr_t to = (last + page - 1) / page * page;
+  ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
+}
+
+void release(const WeightEntry& entry) noexcept {
+  if (entry.view.rank() > 0) release_rows(entry, 0, entry.view.dim(0));
+}
+
+void WeightTable::mark_mapped(std::span<const std::byte> mapping) noexcept {
+  for (WeightEntry& entry : entries_) {
+    const auto* data = static_cast<const std::byte*>(entry.view.cdata());
+    entry.is_mapped =
+        data >= mapping.data() && data + entry.view.size_bytes() <= mapping.data() + mapping.size();
+  }
+}
 
 const WeightEntry& WeightTable::add(WeightEntry entry) {
   if (const WeightEntry* known = find(entry.name))

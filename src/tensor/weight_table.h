@@ -4,6 +4,7 @@
 
 #include <list>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,7 +19,14 @@ struct WeightEntry {
   TensorView view;                    // read-only memory
   std::shared_ptr<const void> owner;  // keeps the memory of `view` alive
   std::string file;                   // where it came from, for messages
+  bool is_mapped = false;             // `view` lies in a private mapping of a file, read-only
 };
+
+/// Rows [begin, end) were read and are not needed soon: when they lie in a mapping, their pages leave this
+/// process's memory. They stay readable. Pages shared with neighbouring rows may stay.
+void release_rows(const WeightEntry& entry, std::int64_t begin, std::int64_t end) noexcept;
+/// The same for all rows.
+void release(const WeightEntry& entry) noexcept;
 
 class WeightTable {
  public:
@@ -30,6 +38,9 @@ class WeightTable {
   const WeightEntry& add(WeightEntry entry);
   /// Moves all entries of `other` to the end.
   void merge(WeightTable other);
+
+  /// Sets is_mapped of the entries that lie in `mapping`.
+  void mark_mapped(std::span<const std::byte> mapping) noexcept;
 
   /// nullptr when absent.
   const WeightEntry* find(std::string_view name) const noexcept;

@@ -265,9 +265,12 @@ TEST(Program, WeightsAreQuantizedByFlag) {
   const RunResult unknown = triptych({"run", model, "--prompt", "x", "--weights", "int7"});
   EXPECT_EQ(unknown.exit_code, 2);
   EXPECT_THAT(unknown.err, HasSubstr("int7"));
-  const RunResult later = triptych({"run", model, "--prompt", "x", "--weights", "nf4"});
+  const RunResult later = triptych({"run", model, "--prompt", "x", "--weights", "fp8"});
   EXPECT_EQ(later.exit_code, 2);
-  EXPECT_THAT(later.err, HasSubstr("cannot be computed with yet"));
+  EXPECT_THAT(later.err, HasSubstr("\"fp8\" cannot be computed with; expected int8, int4 or nf4"));
+  expect_bad_input(triptych({"run", model, "--prompt", "x", "--weights", "int4:g48"}), ":g32, :g64, :g128");
+  expect_bad_input(triptych({"run", model, "--prompt", "x", "--weights", "int4:g32:g64"}), "given twice");
+  expect_bad_input(triptych({"run", model, "--prompt", "x", "--weights", "int4:sym:asym"}), "given twice");
 }
 
 TEST(Program, VersionAndHelp) {
@@ -294,6 +297,7 @@ TEST(Program, BashCompletes) {
   EXPECT_EQ(complete({"triptych", "ver"}), "verify\n");
   EXPECT_THAT(complete({"triptych", "run", "--te"}), testing::StrEq("--temperature\n"));
   EXPECT_EQ(complete({"triptych", "run", "m", "--kv-cache-dtype", "b"}), "bf16\n");
+  EXPECT_EQ(complete({"triptych", "run", "m", "--weights", "int"}), "int8\nint4\n");
   EXPECT_THAT(complete({"triptych", "run", (kSource / "ass").string()}), HasSubstr("assets"));
 }
 

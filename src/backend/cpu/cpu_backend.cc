@@ -8,6 +8,7 @@
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/linear_groups.h"
 #include "backend/cpu/linear_s4.h"
 #include "backend/cpu/linear_s8.h"
 #include "backend/cpu/runtime.h"
@@ -81,14 +82,17 @@ class CpuBackend final : public Backend {
   int n_threads() const noexcept override { return runtime_.n_threads(); }
 
   std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) override {
-    if (!spec.format) return std::make_unique<cpu::CpuLinear>(spec);
+    if (!spec.format && spec.packed == nullptr) return std::make_unique<cpu::CpuLinear>(spec);
+    const QuantFormat& format = spec.packed != nullptr ? spec.packed->format : *spec.format;
     const std::scoped_lock lock(mutex_);
-    if (spec.format->code == QuantCode::kInt8 && spec.format->group_size == QuantFormat::kWholeRow)
+    if (format.code == QuantCode::kInt8 && format.group_size == QuantFormat::kWholeRow)
       return std::make_unique<cpu::CpuLinearS8>(runtime_, spec);
-    if (spec.format->code == QuantCode::kInt4)
+    if (format.code == QuantCode::kInt8 || format.code == QuantCode::kNf4)
+      return std::make_unique<cpu::CpuLinearGroups>(runtime_, spec);
+    if (format.code == QuantCode::kInt4)
       return std::make_unique<cpu::CpuLinearS4>(runtime_, spec, exact_groups_);
-    fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8 per channel and int4, not {}",
-         spec.name, spec.format->to_string());
+    fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8, int4 and nf4, not {}", spec.name,
+         format.to_string());
   }
   std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) override {
     return std::make_unique<CpuEmbedding>(table);

@@ -69,6 +69,7 @@ class CpuLinear final : public CpuWeight {
   std::int64_t n_out() const noexcept override { return n_out_; }
   std::int64_t n_in() const noexcept override { return n_in_; }
   std::size_t owned_bytes() const noexcept override { return bias_.size() * sizeof(float); }
+  std::size_t borrowed_bytes() const noexcept override { return read_bytes_; }
   std::size_t read_bytes() const noexcept override { return read_bytes_; }
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
 

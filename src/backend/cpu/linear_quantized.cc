@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <exception>
+#include <mutex>
 
 #include "base/error.h"
 
@@ -16,16 +18,44 @@ std::int64_t wanted_pieces(const Runtime& runtime) {
 
 }  // namespace
 
-void load_row(const LinearSpec& spec, std::int64_t index, float* out) {
+void load_row(const Runtime& runtime, const LinearSpec& spec, std::int64_t index, float* out) {
   for (const WeightEntry& part : spec.parts) {
     if (index < part.view.dim(0)) {
       const TensorView row = part.view.row(index);
-      kernels::row_kernels(Isa::kScalar)
-          .widen(element_type_of(part.view.dtype(), part.name), row.numel(), row.cdata(), out);
+      runtime.rows.widen(element_type_of(part.view.dtype(), part.name), row.numel(), row.cdata(), out);
       return;
     }
     index -= part.view.dim(0);
   }
+}
+
+void release_loaded_rows(const LinearSpec& spec, std::int64_t begin, std::int64_t end) noexcept {
+  for (const WeightEntry& part : spec.parts) {
+    const std::int64_t n = part.view.dim(0);
+    release_rows(part, std::clamp<std::int64_t>(begin, 0, n), std::clamp<std::int64_t>(end, 0, n));
+    begin -= n;
+    end -= n;
+  }
+}
+
+void make_panels(Runtime& runtime, const LinearSpec& spec, std::int64_t n_out, std::int64_t n_in,
+                 FunctionRef<void(std::int64_t panel)> make) {
+  constexpr std::int64_t kWidth = kernels::kS8PanelWidth;
+  std::exception_ptr problem;
+  std::mutex mutex;
+  runtime.parallel(ceil_div(n_out, kWidth), kWidth * n_in * 8,
+                   [&](std::int64_t begin, std::int64_t end, int) {
+                     try {
+                       for (std::int64_t i = begin; i < end; ++i) {
+                         make(i);
+                         release_loaded_rows(spec, i * kWidth, std::min(n_out, (i + 1) * kWidth));
+                       }
+                     } catch (...) {
+                       const std::scoped_lock lock(mutex);
+                       problem = std::current_exception();
+                     }
+                   });
+  if (problem) std::rethrow_exception(problem);
 }
 
 std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in) {

@@ -15,7 +15,13 @@ namespace triptych::cpu {
 std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in);
 
 /// Row `index` of the stack as float32, [n_in].
-void load_row(const LinearSpec& spec, std::int64_t index, float* out);
+void load_row(const Runtime& runtime, const LinearSpec& spec, std::int64_t index, float* out);
+/// Rows [begin, end) of the stack were read for good; see release_rows of tensor/weight_table.h.
+void release_loaded_rows(const LinearSpec& spec, std::int64_t begin, std::int64_t end) noexcept;
+/// make(panel) for all panels of a weight on all threads, then its rows are released. The first exception is
+/// thrown again.
+void make_panels(Runtime& runtime, const LinearSpec& spec, std::int64_t n_out, std::int64_t n_in,
+                 FunctionRef<void(std::int64_t panel)> make);
 
 /// Elements of x that stay floats: a channel that is far larger than the rest of its row would take all 127
 /// levels (Dettmers et al., "LLM.int8()", 2022; there by columns and a fixed limit). At most kRowOutliers a

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <exception>
-#include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "backend/cpu/linear_quantized.h"
 #include "base/error.h"
@@ -22,68 +21,234 @@ constexpr std::int64_t kFewRows = 12;  // up to here the weight is streamed
 
 CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_groups)
     : exact_groups_(exact_groups) {
-  const QuantFormat& format = *spec.format;
-  if (format.code != QuantCode::kInt4 || format.two_level || format.scale_dtype != DType::kF16 ||
-      (format.group_size != QuantFormat::kWholeRow && format.group_size % 8 != 0))
+  const QuantFormat& format = spec.packed != nullptr ? spec.packed->format : *spec.format;
+  if (format.code != QuantCode::kInt4 || format.scale_dtype == DType::kF32 || format.group_size % 8 != 0)
     fail(ErrorCode::kUnsupported,
-         "{}: the CPU backend computes with int4 in groups of 8, 16, ... with fp16 scales, not {}", spec.name,
-         format.to_string());
-  std::int64_t k = 0;
-  n_out_ = check_parts(spec, k);
-  layout_ = {k, format.group_of_row(k), format.has_zeros()};
+         "{}: the CPU backend computes with int4 in groups of 8, 16, ... with fp16 or bf16 scales, not {}",
+         spec.name, format.to_string());
+  QuantizedShape shape = quantized_shape(spec);
+  n_out_ = shape.n_out;
+  bias_ = std::move(shape.bias);
+  layout_ = {shape.n_in, format.group_of_row(shape.n_in), format.has_zeros()};
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
-  panels_ = Buffer::zeros(static_cast<std::size_t>(n_panels * layout_.panel_bytes()));
-  column_scales_.assign(static_cast<std::size_t>(n_panels * kWidth), 0.0F);
-  bias_ = stacked_bias(spec);
-  std::exception_ptr problem;
-  std::mutex mutex;
-  runtime.parallel(n_panels, kWidth * k * 64, [&](std::int64_t begin, std::int64_t end, int) {
-    try {
-      for (std::int64_t i = begin; i < end; ++i) quantize_panel(spec, i);
-    } catch (...) {
-      const std::scoped_lock lock(mutex);
-      problem = std::current_exception();
-    }
-  });
-  if (problem) std::rethrow_exception(problem);
+  const Shape panels{n_panels, layout_.panel_bytes()};
+  const Shape columns{n_panels * kWidth};
+  const bool has_factors = format.two_level || format.scale_dtype == DType::kBF16;
+  if (spec.packed != nullptr) {
+    panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
+    column_scales_ = WeightArray::borrow_finite(spec, "column_scales", columns);
+    if (has_factors) factors_ = WeightArray::borrow_finite(spec, "column_factors", columns);
+  } else {
+    panels_ = WeightArray::make("panels", DType::kU8, panels);
+    column_scales_ = WeightArray::make("column_scales", DType::kF32, columns);
+    if (has_factors) factors_ = WeightArray::make("column_factors", DType::kF32, columns);
+    make_panels(runtime, spec, n_out_, layout_.k, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
+  }
+  for (std::int64_t i = 0; i < factors_.numel(); ++i)
+    tile_scales_.push_back(column_scales_.f32()[i] * factors_.f32()[i]);
+}
+
+std::size_t CpuLinearS4::total_bytes() const noexcept {
+  return panels_.size_bytes() + column_scales_.size_bytes() + factors_.size_bytes() + bias_.size_bytes();
 }
 
 std::size_t CpuLinearS4::owned_bytes() const noexcept {
-  return panels_.size_bytes() + (column_scales_.size() + bias_.size()) * sizeof(float);
+  return panels_.owned_bytes() + column_scales_.owned_bytes() + factors_.owned_bytes() + bias_.owned_bytes() +
+         tile_scales_.size() * sizeof(float);
 }
 
-void CpuLinearS4::quantize_panel(const LinearSpec& spec, std::int64_t index) {
-  const std::int64_t first = index * kWidth;
-  const std::int64_t n_rows = std::min(kWidth, n_out_ - first);
-  Tensor rows(DType::kF32, {n_rows, layout_.k});
-  for (std::int64_t r = 0; r < n_rows; ++r) load_row(spec, first + r, rows.view().row(r).f32());
-  QuantizedMatrix m;
-  try {
-    m = quantize(rows, *spec.format);
-  } catch (const Error& error) {
-    fail(ErrorCode::kInvalidFile, "{}, rows from {} on: {}", spec.name, first, error.what());
+std::vector<PackedArray> CpuLinearS4::packed() const {
+  std::vector<PackedArray> out;
+  for (const WeightArray* array : {&panels_, &column_scales_, &factors_, &bias_}) array->append_to(out);
+  return out;
+}
+
+// The rows of a panel as they are packed: codes as stored, zero points, scales as float16 bits.
+struct CpuLinearS4::PanelRows {
+  PanelRows(const kernels::S4Layout& layout)
+      : stride(layout.padded_k()),
+        n_groups(layout.n_groups()),
+        codes(static_cast<std::size_t>(kWidth * stride)),
+        scales(static_cast<std::size_t>(kWidth * n_groups)),
+        zeros(static_cast<std::size_t>(kWidth * n_groups), 8) {}
+  std::int64_t stride, n_groups;
+  std::vector<std::uint8_t> codes;    // [64][stride]
+  std::vector<std::uint16_t> scales;  // [64][n_groups]
+  std::vector<std::uint8_t> zeros;    // [64][n_groups]
+
+  // The scale of a group, and the largest magnitude that its codes stand for.
+  void set(std::int64_t r, std::int64_t g, float scale, int zero, int farthest, float& largest) {
+    const auto at = static_cast<std::size_t>(r * n_groups + g);
+    scales[at] = f32_to_f16(scale);
+    zeros[at] = static_cast<std::uint8_t>(zero);
+    largest = std::max(largest, std::abs(scale * static_cast<float>(farthest)));
   }
-  std::byte* at = panels_.data() + index * layout_.panel_bytes();
-  for (std::int64_t g = 0; g < layout_.n_groups(); ++g) {
-    std::byte* tail = at + layout_.blocks(g) * kWidth * 4;
+};
+
+namespace {
+
+struct GroupScale {
+  float scale = 0;
+  int zero = 8;
+};
+
+// As quant_codec's parameters_of, for int4 with scales of one level.
+GroupScale scale_of(const kernels::WeightRange& range, const float* w, std::int64_t n,
+                    const QuantFormat& format) {
+  const float size = std::max(range.high, -range.low);
+  float scale = 0;
+  switch (format.range) {
+    case QuantRange::kAbsMax:
+      scale = size / 7;
+      break;
+    case QuantRange::kHalfStep:
+      scale = size / 7.5F;
+      break;
+    case QuantRange::kFullRange: {
+      float extreme = range.high > -range.low ? range.high : range.low;
+      if (range.high == -range.low)  // the first of them decides
+        extreme = size == 0 ? 0.0F : *std::find_if(w, w + n, [&](float x) { return std::abs(x) == size; });
+      scale = extreme / -8;
+      break;
+    }
+    case QuantRange::kAsymmetric:
+      scale = (range.high - range.low) / 15;
+      break;
+  }
+  const bool half = format.scale_dtype == DType::kF16;
+  GroupScale out{half ? f16_to_f32(f32_to_f16(scale)) : bf16_to_f32(f32_to_bf16(scale)), 8};
+  if (format.has_zeros())
+    out.zero =
+        out.scale > 0 ? std::clamp(static_cast<int>(std::nearbyint(-range.low / out.scale)), 0, 15) : 0;
+  return out;
+}
+
+// The power of two that bfloat16 scales of a column are divided by, so that the largest lies in
+// [2^14, 2^15): float16 then holds all that matter exactly.
+int column_exponent(float largest_scale) {
+  if (largest_scale == 0) return 0;
+  int exponent = 0;
+  std::frexp(largest_scale, &exponent);
+  return std::max(exponent - 15, -126);
+}
+
+}  // namespace
+
+// Quantizes row r of a panel. False: a value or a scale is not finite.
+bool CpuLinearS4::quantize_row(const Runtime& runtime, const QuantFormat& format, std::int64_t r,
+                               std::int64_t column, const float* row, PanelRows& rows) {
+  std::vector<GroupScale> groups;
+  std::vector<kernels::WeightRange> ranges;
+  float largest_scale = 0;
+  for (std::int64_t g = 0; g < rows.n_groups; ++g) {
+    const float* w = row + g * layout_.group;
+    const std::int64_t n = std::min(layout_.k - g * layout_.group, std::int64_t{layout_.group});
+    ranges.push_back(runtime.quantize_weight.range(n, w));
+    groups.push_back(scale_of(ranges.back(), w, n, format));
+    if (!ranges.back().finite || !std::isfinite(groups.back().scale)) return false;
+    largest_scale = std::max(largest_scale, std::abs(groups.back().scale));
+  }
+  float share = 1;
+  if (!factors_.empty()) {
+    const int exponent = column_exponent(largest_scale);
+    factors_.f32()[column] = std::ldexp(1.0F, exponent);
+    share = std::ldexp(1.0F, -exponent);
+  }
+  for (std::int64_t g = 0; g < rows.n_groups; ++g) {
+    const auto [scale, zero] = groups[static_cast<std::size_t>(g)];
     const std::int64_t begin = g * layout_.group;
-    const std::int64_t end = std::min(layout_.k, begin + layout_.group);
-    for (std::int64_t r = 0; r < n_rows; ++r) {
+    const std::int64_t n = std::min(layout_.k - begin, std::int64_t{layout_.group});
+    std::uint8_t* codes = rows.codes.data() + r * rows.stride + begin;
+    int farthest = 0;
+    if (scale == 0) {
+      std::fill_n(codes, n, static_cast<std::uint8_t>(zero));
+    } else {
+      const auto z = static_cast<float>(zero);
+      runtime.quantize_weight.codes({n, row + begin, scale, z, 0, 15, codes});
+      // Codes rise or fall with the values, so the farthest from zero belongs to an end of the range.
+      const float ends[2] = {ranges[static_cast<std::size_t>(g)].low,
+                             ranges[static_cast<std::size_t>(g)].high};
+      std::uint8_t end_codes[2];
+      runtime.quantize_weight.codes({2, ends, scale, z, 0, 15, end_codes});
+      farthest = std::max(std::abs(end_codes[0] - zero), std::abs(end_codes[1] - zero));
+    }
+    rows.set(r, g, scale * share, zero, farthest, column_scales_.f32()[column]);
+  }
+  return true;
+}
+
+// The codec's own rows: two levels, and what it refuses.
+void CpuLinearS4::take_codec_rows(const QuantFormat& format, const TensorView& values, std::int64_t first,
+                                  PanelRows& rows) {
+  const QuantizedMatrix m = quantize(values, format);
+  TRIPTYCH_CHECK(format.two_level, "the codec takes what the fast way refuses");
+  for (std::int64_t r = 0; r < m.n; ++r) {
+    const float row_scale = m.row_scale(r);
+    factors_.f32()[first + r] = row_scale;
+    for (std::int64_t g = 0; g < rows.n_groups; ++g) {
+      const std::int64_t begin = g * layout_.group;
+      const std::int64_t end = std::min(layout_.k, begin + layout_.group);
       const int zero = layout_.asymmetric ? m.zero(r, begin) : 8;
-      float& largest = column_scales_[static_cast<std::size_t>(first + r)];
+      int farthest = 0;
       for (std::int64_t k = begin; k < end; ++k) {
         const int code = m.code(r, k) + (layout_.asymmetric ? 0 : 8);
-        std::byte& byte = at[((k - begin) / 8) * kWidth * 4 + r * 4 + k % 4];
-        byte |= static_cast<std::byte>(k % 8 < 4 ? code : code << 4);
-        largest = std::max(largest, std::abs(m.scale(r, k) * static_cast<float>(code - zero)));
+        rows.codes[static_cast<std::size_t>(r * rows.stride + k)] = static_cast<std::uint8_t>(code);
+        farthest = std::max(farthest, std::abs(code - zero));
       }
-      const std::uint16_t half = f32_to_f16(m.scale(r, begin));
-      std::memcpy(tail + 2 * r, &half, sizeof half);
-      if (layout_.asymmetric) tail[2 * kWidth + r] = static_cast<std::byte>(zero);
+      rows.set(r, g, static_cast<float>(m.group_scale(r, begin)), zero, farthest,
+               column_scales_.f32()[first + r]);
+    }
+    // Products of scale and code are 8-bit integers as they are.
+    column_scales_.f32()[first + r] = 127;
+  }
+}
+
+void CpuLinearS4::quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index) {
+  const QuantFormat& format = *spec.format;
+  const std::int64_t first = index * kWidth;
+  const std::int64_t n_rows = std::min(kWidth, n_out_ - first);
+  PanelRows rows(layout_);
+  bool done = !format.two_level;
+  std::vector<float> row(static_cast<std::size_t>(layout_.k));
+  for (std::int64_t r = 0; done && r < n_rows; ++r) {
+    load_row(runtime, spec, first + r, row.data());
+    done = quantize_row(runtime, format, r, first + r, row.data(), rows);
+  }
+  if (!done) {
+    Tensor values(DType::kF32, {n_rows, layout_.k});
+    for (std::int64_t r = 0; r < n_rows; ++r) load_row(runtime, spec, first + r, values.view().row(r).f32());
+    try {
+      take_codec_rows(format, values, first, rows);
+    } catch (const Error& error) {
+      fail(ErrorCode::kInvalidFile, "{}, rows from {} on: {}", spec.name, first, error.what());
+    }
+  }
+  for (std::int64_t r = 0; r < n_rows; ++r) column_scales_.f32()[first + r] /= 127;
+  pack_panel(index, rows);
+}
+
+void CpuLinearS4::pack_panel(std::int64_t index, const PanelRows& rows) {
+  std::uint8_t* at = panels_.bytes() + index * layout_.panel_bytes();
+  for (std::int64_t g = 0; g < rows.n_groups; ++g) {
+    const std::int64_t blocks = layout_.blocks(g);
+    for (std::int64_t r = 0; r < kWidth; ++r) {
+      const std::uint8_t* codes = rows.codes.data() + r * rows.stride + g * layout_.group;
+      for (std::int64_t b = 0; b < blocks; ++b) {
+        std::uint32_t low = 0, high = 0;
+        std::memcpy(&low, codes + 8 * b, 4);
+        std::memcpy(&high, codes + 8 * b + 4, 4);
+        low |= high << 4;
+        std::memcpy(at + (b * kWidth + r) * 4, &low, 4);
+      }
+    }
+    std::uint8_t* tail = at + blocks * kWidth * 4;
+    for (std::int64_t r = 0; r < kWidth; ++r) {
+      const auto from = static_cast<std::size_t>(r * rows.n_groups + g);
+      std::memcpy(tail + 2 * r, &rows.scales[from], 2);
+      if (layout_.asymmetric) tail[2 * kWidth + r] = rows.scales[from] == 0 ? 0 : rows.zeros[from];
     }
     at = tail + layout_.tail_bytes();
   }
-  for (std::int64_t r = 0; r < n_rows; ++r) column_scales_[static_cast<std::size_t>(first + r)] /= 127;
 }
 
 void CpuLinearS4::load_column(std::int64_t k, float* out) const {
@@ -99,6 +264,7 @@ void CpuLinearS4::load_column(std::int64_t k, float* out) const {
       std::memcpy(&scale, tail + 2 * j, sizeof scale);
       const int zero = layout_.asymmetric ? tail[2 * kWidth + j] : 8;
       out[p * kWidth + j] = static_cast<float>(code - zero) * f16_to_f32(scale);
+      if (!factors_.empty()) out[p * kWidth + j] *= factors_.f32()[p * kWidth + j];
     }
   }
 }
@@ -128,6 +294,9 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
       const auto multiply_one = [&](std::int64_t at, float* to) {
         runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
                               group_sums + begin * n_groups, rows.scales + begin, panel(at), to, 2 * kWidth});
+        if (factors_.empty()) return;
+        for (int r = 0; r < n_rows; ++r)
+          for (std::int64_t c = 0; c < kWidth; ++c) to[r * 2 * kWidth + c] *= factors_.f32()[at * kWidth + c];
       };
       multiply_one(index, products);
       if (args.gated) multiply_one(n_panels + index, products + kWidth);
@@ -170,14 +339,14 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args)
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t p = h * n_panels + item.panel_begin + i;
         runtime.gemm_s4.requantize(
-            {layout_, panel(p), column_scales_.data() + p * kWidth, made + (h * n + i) * panel_bytes});
+            {layout_, panel(p), column_scales_.f32() + p * kWidth, made + (h * n + i) * panel_bytes});
       }
     const std::int64_t first = item.panel_begin * kWidth;
     S8Panels panels = {made,
                        panel_bytes,
                        n,
                        layout_.k,
-                       column_scales_.data() + first,
+                       (tile_scales_.empty() ? column_scales_.f32() : tile_scales_.data()) + first,
                        bias(),
                        first,
                        std::min(item.panel_end * kWidth, n_out_) - first};

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
 
 namespace triptych::cpu {
@@ -14,36 +15,49 @@ namespace triptych::cpu {
 /// Matrices stacked along N, in panels of 64 output channels.
 class CpuLinearS4 final : public CpuWeight {
  public:
-  /// Quantizes spec.parts to *spec.format: int4 with float16 scales, groups a multiple of 8 or whole rows.
-  /// With `exact_groups` products of many rows, too, use the groups' own scales: slower, without the rounding
-  /// to 8 bits. Throws Error(kUnsupported) for other formats, Error(kInvalidFile) for values that are not
-  /// finite, naming the tensor.
+  /// Borrows spec.packed, or quantizes spec.parts to *spec.format: int4 with groups a multiple of 8 or whole
+  /// rows, float16 or bfloat16 scales, one or two levels. Scales of panels are float16: with bfloat16 they
+  /// are kept as shares of a power of two a column, with two levels as the integers they are; that power, or
+  /// the row's scale, is the column's factor. With `exact_groups` products of many rows, too, use the groups'
+  /// own scales: slower, without the rounding to 8 bits. Throws Error(kUnsupported) for other formats,
+  /// Error(kInvalidFile) for values that are not finite, naming the tensor.
   CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_groups);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
   std::int64_t n_in() const noexcept override { return layout_.k; }
   std::size_t owned_bytes() const noexcept override;
+  std::size_t borrowed_bytes() const noexcept override { return total_bytes() - owned_bytes(); }
   std::size_t read_bytes() const noexcept override { return panels_.size_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
+  std::vector<PackedArray> packed() const override;
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
  private:
   void load_column(std::int64_t k, float* out) const;
-  void quantize_panel(const LinearSpec& spec, std::int64_t index);
+  struct PanelRows;
+  std::size_t total_bytes() const noexcept;
+  void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
+  bool quantize_row(const Runtime& runtime, const QuantFormat& format, std::int64_t r, std::int64_t column,
+                    const float* row, PanelRows& rows);
+  void take_codec_rows(const QuantFormat& format, const TensorView& values, std::int64_t first,
+                       PanelRows& rows);
+  void pack_panel(std::int64_t index, const PanelRows& rows);
   void multiply_streamed(Runtime& runtime, const LinearArgs& args) const;
   void multiply_requantized(Runtime& runtime, const LinearArgs& args) const;
-  const float* bias() const noexcept { return bias_.empty() ? nullptr : bias_.data(); }
+  const float* bias() const noexcept { return bias_.f32(); }
   const std::uint8_t* panel(std::int64_t index) const noexcept {
-    return reinterpret_cast<const std::uint8_t*>(panels_.data()) + index * layout_.panel_bytes();
+    return panels_.bytes() + index * layout_.panel_bytes();
   }
 
   std::int64_t n_out_ = 0;
   kernels::S4Layout layout_{};
   bool exact_groups_;
-  Buffer panels_;
-  std::vector<float> column_scales_;  // [N rounded up to 64] of the 8-bit panels
-  std::vector<float> bias_;           // [N] or empty
+  WeightArray panels_;              // [panels][panel_bytes]
+  WeightArray column_scales_;       // [N rounded up to 64] of the 8-bit panels, without the factors
+  WeightArray factors_;             // the same, of a whole column; empty: all are 1
+  WeightArray bias_;                // the same, or empty
+  std::vector<float> tile_scales_;  // column_scales_ times factors_, when there are factors
 };
 
 }  // namespace triptych::cpu

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
+#include "base/half.h"
 #include "base/rng.h"
 #include "tensor/quant_codec.h"
 
@@ -59,8 +61,17 @@ Tensor expected_product(const TensorView& w, const TensorView& x, const char* fo
   return y;
 }
 
-constexpr const char* kFormats[] = {"int4:g32:sym",  "int4:g32:asym",       "int4:g128:sym",
-                                    "int4:g64:half", "int4:channel:absmax", "int4:channel:asym"};
+constexpr const char* kFormats[] = {"int4:g32:sym",
+                                    "int4:g32:asym",
+                                    "int4:g128:sym",
+                                    "int4:g64:half",
+                                    "int4:channel:absmax",
+                                    "int4:channel:asym",
+                                    "int4:g32:sym:bf16",
+                                    "int4:g64:asym:bf16",
+                                    "int4:g128:sym:two-level",
+                                    "int4:g32:asym:two-level",
+                                    "int4:g64:half:bf16:two-level"};
 
 TEST(LinearS4, FewRowsAndExactGroupsEqualTheCodecsArithmetic) {
   for (const char* format : kFormats)
@@ -93,6 +104,51 @@ TEST(LinearS4, ManyRowsStayNearTheCodecsArithmetic) {
     EXPECT_GT(requantized, 36.0) << format;
     EXPECT_GT(requantized, four_bits + 12.0) << format;
   }
+}
+
+// What panels hold, element by element: the codec's codes, scales and zero points.
+TEST(LinearS4, PanelsAreTheCodecs) {
+  for (const char* name : kFormats)
+    for (const std::int64_t k : {40, 129, 300})
+      for (const bool with_extremes : {false, true}) {
+        const auto w = random_matrix(70, k, 3);
+        if (with_extremes) {  // ties of both signs, rows of nothing, a group of nothing, very unlike groups
+          for (std::int64_t i = 0; i < k; ++i) {
+            w->f32()[0 * k + i] = 0;
+            w->f32()[1 * k + i] = i % 2 == 0 ? 1.0F : -1.0F;
+            w->f32()[2 * k + i] = i % 2 == 0 ? -0.25F : 0.25F;
+            w->f32()[3 * k + i] *= i < 32 ? 0.0F : 1.0F;
+            w->f32()[4 * k + i] *= i < 32 ? 1e-3F : 1.0F;
+            w->f32()[5 * k + i] = std::abs(w->f32()[5 * k + i]);
+          }
+        }
+        const QuantFormat format = QuantFormat::parse(name);
+        const QuantizedMatrix m = quantize(w->view(), format);
+        const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+        const auto weight = backend->prepare_linear(spec_of(w, name));
+        const std::vector<PackedArray> arrays = weight->packed();
+        const float* factors = nullptr;
+        for (const PackedArray& array : arrays)
+          if (array.name == "column_factors") factors = array.view.cf32();
+        const auto* panels = reinterpret_cast<const std::uint8_t*>(arrays.front().view.cdata());
+        const kernels::S4Layout layout{k, format.group_of_row(k), format.has_zeros()};
+        for (std::int64_t r = 0; r < 70; ++r)
+          for (std::int64_t i = 0; i < k; ++i) {
+            const std::int64_t g = i / layout.group;
+            const std::uint8_t* at =
+                panels + r / 64 * layout.panel_bytes() + g * (g > 0 ? layout.group_bytes(0) : 0);
+            const std::int64_t in = i - g * layout.group;
+            const std::uint8_t byte = at[in / 8 * 256 + r % 64 * 4 + in % 4];
+            const std::uint8_t* tail = at + layout.blocks(g) * 256;
+            std::uint16_t half = 0;
+            std::memcpy(&half, tail + 2 * (r % 64), 2);
+            const int zero = format.has_zeros() ? tail[128 + r % 64] : 8;
+            const int code = in % 8 < 4 ? byte & 15 : byte >> 4;
+            ASSERT_EQ(code - zero, m.code(r, i) - m.zero(r, i)) << name << " " << r << "," << i;
+            ASSERT_EQ(f16_to_f32(half) * (factors != nullptr ? factors[r] : 1.0F), m.scale(r, i))
+                << name << " " << r << "," << i;
+          }
+      }
 }
 
 TEST(LinearS4, SameBitsForAnyThreadsAndInstructions) {
@@ -137,8 +193,7 @@ TEST(LinearS4, RefusalsNameTheTensor) {
   const auto w = random_matrix(70, 64, 1);
   EXPECT_THAT(message(spec_of(w, "int4:g20")),
               testing::HasSubstr("layer: the CPU backend computes with int4"));
-  EXPECT_THAT(message(spec_of(w, "int4:g32:bf16")), testing::HasSubstr("not int4:g32:sym:bf16"));
-  EXPECT_THAT(message(spec_of(w, "int4:g32:two-level")), testing::HasSubstr("two-level"));
+  EXPECT_THAT(message(spec_of(w, "int4:g32:fp32")), testing::HasSubstr("not int4:g32:sym:fp32"));
   w->view().row(69).f32()[3] = std::numeric_limits<float>::infinity();
   EXPECT_THAT(message(spec_of(w, "int4")), testing::HasSubstr("layer, rows from 64 on: row 5, column 3"));
 }

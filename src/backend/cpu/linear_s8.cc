@@ -1,8 +1,7 @@
 #include "backend/cpu/linear_s8.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cmath>
+#include <utility>
 
 #include "backend/cpu/linear_quantized.h"
 #include "base/error.h"
@@ -15,45 +14,50 @@ constexpr std::int64_t kWidth = kernels::kS8PanelWidth;
 }  // namespace
 
 CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
-  n_out_ = check_parts(spec, n_in_);
+  QuantizedShape shape = quantized_shape(spec);
+  n_out_ = shape.n_out;
+  n_in_ = shape.n_in;
+  bias_ = std::move(shape.bias);
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
-  panels_ = Buffer::allocate(static_cast<std::size_t>(n_panels * kernels::s8_panel_bytes(n_in_)));
-  scales_.assign(static_cast<std::size_t>(n_panels * kWidth), 0.0F);
-  bias_ = stacked_bias(spec);
-  std::atomic<bool> finite = true;
-  runtime.parallel(n_panels, kWidth * n_in_ * 8, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) quantize_panel(spec, i);
-    for (std::int64_t i = begin * kWidth; i < end * kWidth; ++i)
-      if (!std::isfinite(scales_[static_cast<std::size_t>(i)])) finite = false;
-  });
-  if (!finite) fail(ErrorCode::kInvalidFile, "{}: infinite or NaN weights cannot be quantized", spec.name);
+  const Shape panels{n_panels, kernels::s8_panel_bytes(n_in_)};
+  if (spec.packed != nullptr) {
+    panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
+    scales_ = WeightArray::borrow_finite(spec, "column_scales", {n_panels * kWidth});
+    return;
+  }
+  panels_ = WeightArray::make("panels", DType::kU8, panels);
+  scales_ = WeightArray::make("column_scales", DType::kF32, {n_panels * kWidth});
+  make_panels(runtime, spec, n_out_, n_in_, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
 }
 
 std::size_t CpuLinearS8::owned_bytes() const noexcept {
-  return panels_.size_bytes() + (scales_.size() + bias_.size()) * sizeof(float);
+  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes();
 }
 
-void CpuLinearS8::quantize_panel(const LinearSpec& spec, std::int64_t index) {
+std::vector<PackedArray> CpuLinearS8::packed() const {
+  std::vector<PackedArray> out;
+  for (const WeightArray* array : {&panels_, &scales_, &bias_}) array->append_to(out);
+  return out;
+}
+
+void CpuLinearS8::quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index) {
   const std::int64_t first = index * kWidth;
   const int n_rows = static_cast<int>(std::min(kWidth, n_out_ - first));
+  const std::int64_t padded_k = kernels::s8_quads(n_in_) * 4;
   std::vector<float> row(static_cast<std::size_t>(n_in_));
-  std::vector<std::int8_t> codes(static_cast<std::size_t>(n_rows * n_in_));
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(n_rows * padded_k), 128);
   for (int r = 0; r < n_rows; ++r) {
-    load_row(spec, first + r, row.data());
-    float largest = 0;
-    bool finite = true;
-    for (const float w : row) {
-      finite = finite && std::isfinite(w);
-      largest = std::max(largest, std::abs(w));
-    }
-    float& scale = scales_[static_cast<std::size_t>(first + r)];
-    scale = finite ? largest / 127 : NAN;
-    if (!finite || scale == 0) continue;
-    std::int8_t* to = codes.data() + r * n_in_;
-    for (const float w : row)
-      *to++ = static_cast<std::int8_t>(std::clamp(std::nearbyint(w / scale), -127.0F, 127.0F));
+    load_row(runtime, spec, first + r, row.data());
+    const kernels::WeightRange range = runtime.quantize_weight.range(n_in_, row.data());
+    if (!range.finite)
+      fail(ErrorCode::kInvalidFile, "{}: infinite or NaN weights cannot be quantized", spec.name);
+    float& scale = scales_.f32()[first + r];
+    scale = std::max(range.high, -range.low) / 127;
+    if (scale != 0)
+      runtime.quantize_weight.codes({n_in_, row.data(), scale, 128, 1, 255, codes.data() + r * padded_k});
   }
-  kernels::pack_s8_panel({n_rows, n_in_, codes.data(), n_in_, const_cast<std::uint8_t*>(panel(index))});
+  kernels::pack_s8_panel(
+      {n_rows, n_in_, codes.data(), padded_k, panels_.bytes() + index * kernels::s8_panel_bytes(n_in_)});
 }
 
 void CpuLinearS8::load_column(std::int64_t k, float* out) const {
@@ -76,7 +80,7 @@ const float* CpuLinearS8::bias_on_grid(Runtime& runtime, float offset) const {
         for (std::int64_t k = 0; k < n_in_; ++k) sum += codes[k / 4 * kWidth * 4 + k % 4] - 128;
         const std::int64_t row = p * kWidth + j;
         out[row] = offset * static_cast<float>(sum) * scale(row);
-        if (!bias_.empty() && row < n_out_) out[row] += bias_[static_cast<std::size_t>(row)];
+        if (bias_.f32() != nullptr && row < n_out_) out[row] += bias_.f32()[row];
       }
   });
   return out;
@@ -90,7 +94,7 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
   const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
-  const float* bias = bias_.empty() ? nullptr : bias_.data();
+  const float* bias = bias_.f32();
   if (args.grid.step > 0 && args.grid.offset != 0) bias = bias_on_grid(runtime, args.grid.offset);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;
@@ -98,7 +102,7 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
                        panel_bytes,
                        item.panel_end - item.panel_begin,
                        n_in_,
-                       scales_.data() + first,
+                       scales_.f32() + first,
                        bias,
                        first,
                        std::min(item.panel_end * kWidth, n_out_) - first};

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
 
 namespace triptych::cpu {
@@ -14,34 +15,39 @@ namespace triptych::cpu {
 /// Matrices stacked along N, in panels of 64 output channels.
 class CpuLinearS8 final : public CpuWeight {
  public:
-  /// Quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row, as quant_codec's
-  /// "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are not finite or K
-  /// above kS8MaxK.
+  /// Borrows spec.packed, or quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row,
+  /// as quant_codec's "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are
+  /// not finite, K above kS8MaxK, or stored arrays that do not fit.
   CpuLinearS8(Runtime& runtime, const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
   std::int64_t n_in() const noexcept override { return n_in_; }
   std::size_t owned_bytes() const noexcept override;
-  std::size_t read_bytes() const noexcept override { return owned_bytes(); }
+  std::size_t read_bytes() const noexcept override { return total_bytes(); }
+  std::size_t borrowed_bytes() const noexcept override { return total_bytes() - owned_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
+  std::vector<PackedArray> packed() const override;
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
   const std::uint8_t* panel(std::int64_t index) const noexcept {
-    return reinterpret_cast<const std::uint8_t*>(panels_.data()) + index * kernels::s8_panel_bytes(n_in_);
+    return panels_.bytes() + index * kernels::s8_panel_bytes(n_in_);
   }
-  float scale(std::int64_t row) const noexcept { return scales_[static_cast<std::size_t>(row)]; }
+  float scale(std::int64_t row) const { return scales_.f32()[row]; }
 
  private:
   const float* bias_on_grid(Runtime& runtime, float offset) const;
   void load_column(std::int64_t k, float* out) const;
-  void quantize_panel(const LinearSpec& spec, std::int64_t index);
+  std::size_t total_bytes() const noexcept {
+    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes();
+  }
+  void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
 
   std::int64_t n_out_ = 0;
   std::int64_t n_in_ = 0;
-  Buffer panels_;
-  std::vector<float> scales_;  // [N rounded up to 64], zero beyond N
-  std::vector<float> bias_;    // [N] or empty
+  WeightArray panels_;  // [panels][panel_bytes]
+  WeightArray scales_;  // [N rounded up to 64], zero beyond N
+  WeightArray bias_;    // the same, or empty
 };
 
 }  // namespace triptych::cpu

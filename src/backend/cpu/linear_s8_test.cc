@@ -314,8 +314,8 @@ TEST(LinearS8, RefusalsNameTheTensor) {
   bad->view().row(69).f32()[3] = std::numeric_limits<float>::infinity();
   EXPECT_THAT(message(spec_of({entry(bad)})), testing::HasSubstr("layer: infinite or NaN weights"));
   LinearSpec other = spec_of({entry(random_matrix(DType::kF32, 4, 64, 1))});
-  other.format = QuantFormat::parse("nf4");
-  EXPECT_THAT(message(other), testing::HasSubstr("not nf4:g64"));
+  other.format = QuantFormat::parse("fp8_e4m3");
+  EXPECT_THAT(message(other), testing::HasSubstr("not fp8_e4m3:channel"));
   EXPECT_THAT(message(spec_of({entry(random_matrix(DType::kF32, 4, 8, 1)),
                                entry(random_matrix(DType::kF32, 4, 9, 1), "up")})),
               testing::HasSubstr("up: expected [N, 8]"));

@@ -36,6 +36,7 @@ Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
       norm(kernels::norm_kernels(isa_used)),
       pointwise(kernels::pointwise_kernels(isa_used)),
       rows(kernels::row_kernels(isa_used)),
+      quantize_weight(kernels::quantize_weight_kernels(isa_used)),
       pool_(n_threads, pin),
       per_thread_(static_cast<std::size_t>(pool_.n_threads())) {}
 

@@ -16,6 +16,7 @@
 #include "backend/cpu/kernels/kv_rows/kv_rows.h"
 #include "backend/cpu/kernels/norm/norm.h"
 #include "backend/cpu/kernels/pointwise/pointwise.h"
+#include "backend/cpu/kernels/quantize_weight/quantize_weight.h"
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/op_args.h"
 #include "base/cpu_info.h"
@@ -51,6 +52,7 @@ class Runtime {
   const kernels::NormKernels& norm;
   const kernels::PointwiseKernels& pointwise;
   const kernels::RowKernels& rows;
+  const kernels::QuantizeWeightKernels& quantize_weight;
 
   int n_threads() const noexcept { return pool_.n_threads(); }
 

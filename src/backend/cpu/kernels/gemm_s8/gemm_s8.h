@@ -33,11 +33,11 @@ struct S8QuantizeArgs {
   int32_t* sum;  // of q
 };
 
-/// Up to 64 rows of codes become a panel [quads][64][4]; rows and elements beyond are zero weights.
+/// Up to 64 rows of codes become a panel [quads][64][4]; rows beyond are zero weights.
 struct S8PackArgs {
   int n_rows;
   ptrdiff_t k;
-  const int8_t* codes;  // [n_rows][stride]
+  const uint8_t* codes;  // [n_rows][stride], w + 128, and 128 from k to 4 * s8_quads(k)
   ptrdiff_t stride;
   uint8_t* panel;  // [s8_panel_bytes(k)]
 };

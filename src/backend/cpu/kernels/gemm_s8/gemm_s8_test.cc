@@ -75,6 +75,17 @@ TEST(GemmS8, ARowThatIsNotFiniteGivesNaN) {
   }
 }
 
+// Rows of signed codes as pack_s8_panel takes them.
+void pack(int n_rows, std::ptrdiff_t k, const std::vector<std::int8_t>& w, std::uint8_t* panel) {
+  const std::ptrdiff_t stride = 4 * s8_quads(k);
+  std::vector<std::uint8_t> codes(static_cast<std::size_t>(n_rows * stride), 128);
+  for (int r = 0; r < n_rows; ++r)
+    for (std::ptrdiff_t i = 0; i < k; ++i)
+      codes[static_cast<std::size_t>(r * stride + i)] =
+          static_cast<std::uint8_t>(w[static_cast<std::size_t>(r * k + i)] + 128);
+  pack_s8_panel({n_rows, k, codes.data(), stride, panel});
+}
+
 struct Tile {
   std::ptrdiff_t k;
   int n_rows;
@@ -98,7 +109,7 @@ struct Tile {
       for (std::ptrdiff_t i = 0; i < k; ++i) sum += q[static_cast<std::size_t>(r * stride() + i)];
       row_sum.push_back(sum);
     }
-    pack_s8_panel({n_columns, k, w.data(), k, panel.data()});
+    pack(n_columns, k, w, panel.data());
   }
   std::ptrdiff_t stride() const { return 4 * s8_quads(k); }
   S8TileArgs args(float* y, std::ptrdiff_t y_stride) const {
@@ -147,7 +158,7 @@ TEST(GemmS8, ExtremesDoNotOverflow) {
       tile.row_sum[0] = static_cast<std::int32_t>(sign * 127 * kS8MaxK);
       tile.row_scale[0] = 1;
       std::fill(tile.column_scale.begin(), tile.column_scale.end(), 1.0F);
-      pack_s8_panel({kS8PanelWidth, tile.k, tile.w.data(), tile.k, tile.panel.data()});
+      pack(kS8PanelWidth, tile.k, tile.w, tile.panel.data());
       std::vector<float> y(kS8PanelWidth);
       kernels.tile(tile.args(y.data(), kS8PanelWidth));
       for (const float value : y)

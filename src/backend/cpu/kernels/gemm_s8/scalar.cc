@@ -44,10 +44,15 @@ void tile(const S8TileArgs& t) {
 
 void pack_s8_panel(const S8PackArgs& t) {
   std::memset(t.panel, 128, static_cast<size_t>(s8_panel_bytes(t.k)));
-  for (int r = 0; r < t.n_rows; ++r)
-    for (ptrdiff_t i = 0; i < t.k; ++i)
-      t.panel[((i / 4) * kS8PanelWidth + r) * 4 + i % 4] =
-          static_cast<uint8_t>(t.codes[r * t.stride + i] + 128);
+  // A block of 16 columns at a time: 64 bytes of each row, and one line of the panel for each quad.
+  constexpr ptrdiff_t kBlock = 16;
+  const ptrdiff_t quads = s8_quads(t.k);
+  for (ptrdiff_t begin = 0; begin < quads; begin += kBlock)
+    for (int r = 0; r < t.n_rows; ++r) {
+      const ptrdiff_t end = std::min(quads, begin + kBlock);
+      for (ptrdiff_t i = begin; i < end; ++i)
+        std::memcpy(t.panel + (i * kS8PanelWidth + r) * 4, t.codes + r * t.stride + 4 * i, 4);
+    }
 }
 
 extern const GemmS8Kernels kGemmS8Scalar = {"scalar", quantize, tile};

@@ -1,0 +1,227 @@
+// Writing a packed directory.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+#include <system_error>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "engine/packed_directory.h"
+#include "io/mapped_file.h"
+#include "io/safetensors_stream.h"
+
+namespace triptych {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Weights in whatever form, and what names their pieces: replaced by the packed file.
+bool is_weight_file(const fs::path& name) {
+  static constexpr std::string_view kTails[] = {".safetensors", ".bin",  ".pt",   ".pth",        ".ckpt",
+                                                ".h5",          ".gguf", ".onnx", ".index.json", ".msgpack"};
+  const std::string text = name.filename().string();
+  return std::any_of(std::begin(kTails), std::end(kTails),
+                     [&](std::string_view tail) { return text.ends_with(tail); });
+}
+
+// A folder that goes away unless it is kept.
+class NewDirectory {
+ public:
+  explicit NewDirectory(fs::path path) : path_(std::move(path)) {
+    std::error_code error;
+    fs::remove_all(path_, error);  // of a process of this number that was killed
+    if (!fs::create_directory(path_, error) || error)
+      fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), error.message());
+  }
+  ~NewDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  NewDirectory(const NewDirectory&) = delete;
+  NewDirectory& operator=(const NewDirectory&) = delete;
+  const fs::path& path() const noexcept { return path_; }
+
+  void move_to(const fs::path& to) {
+    std::error_code error;
+    const fs::path old = path_.string() + ".old";
+    const bool replaces = fs::exists(to, error) && !fs::is_empty(to, error);
+    if (replaces) fs::rename(to, old, error);
+    if (!error) fs::rename(path_, to, error);
+    if (error) {
+      std::error_code ignored;
+      if (replaces && !fs::exists(to, ignored)) fs::rename(old, to, ignored);
+      fail(ErrorCode::kIo, "{}: cannot write: {}", to.string(), error.message());
+    }
+    path_.clear();
+    if (replaces) fs::remove_all(old, error);
+  }
+
+ private:
+  fs::path path_;
+};
+
+void check_target(const fs::path& from, const fs::path& to, bool replace) {
+  std::error_code error;
+  const fs::file_status status = fs::status(to, error);
+  if (status.type() == fs::file_type::not_found) return;
+  if (status.type() != fs::file_type::directory)
+    fail(ErrorCode::kInvalidArgument, "{}: it exists and is no folder", to.string());
+  if (fs::equivalent(from, to, error))
+    fail(ErrorCode::kInvalidArgument, "{}: the checkpoint itself; give another folder", to.string());
+  if (!replace && !fs::is_empty(to, error))
+    fail(ErrorCode::kInvalidArgument, "{}: the folder is not empty; --force replaces it", to.string());
+}
+
+// Writes what a model binds as it comes; whatever would leave the next tensor unaligned waits for the end.
+class Writer final : public WeightSink {
+ public:
+  Writer(const fs::path& path, std::size_t header_room_bytes) : stream_(path, header_room_bytes) {}
+
+  void linear(const StoredLinear& linear, const LinearWeight& weight) override {
+    for (const PackedArray& array : weight.packed()) {
+      TRIPTYCH_CHECK(array.view.size_bytes() % Buffer::kAlignment_bytes == 0, "{}: {} is ragged", linear.name,
+                     array.name);
+      stream_.append(linear.tensor_name(array.name), array.view);
+    }
+    index_.linears.push_back(linear);
+  }
+  void tensor(const std::string& name, const WeightEntry& entry) override {
+    if (!taken_.insert(name).second) return;
+    if (entry.view.size_bytes() % Buffer::kAlignment_bytes != 0 || !entry.view.is_contiguous()) {
+      ragged_.emplace_back(name, entry);
+      return;
+    }
+    stream_.append(name, entry.view);
+    release(entry);
+  }
+
+  // Gives the checksum of the header.
+  std::string finish() {
+    // Larger elements first, so that every element is aligned for its type.
+    std::stable_sort(ragged_.begin(), ragged_.end(), [](const auto& a, const auto& b) {
+      return size_bytes(a.second.view.dtype()) > size_bytes(b.second.view.dtype());
+    });
+    for (const auto& [name, entry] : ragged_) {
+      if (entry.view.is_contiguous())
+        stream_.append(name, entry.view);
+      else
+        stream_.append(name, Tensor::copy_of(entry.view));
+    }
+    const std::string digest = stream_.finish();
+    index_.checksums = stream_.checksums();
+    return digest;
+  }
+  const PackedIndex& index() const noexcept { return index_; }
+  std::size_t n_tensors() const noexcept { return taken_.size(); }
+  std::uint64_t data_bytes() const noexcept { return stream_.data_bytes(); }
+
+ private:
+  SafetensorsStream stream_;
+  PackedIndex index_;
+  std::set<std::string> taken_;
+  std::vector<std::pair<std::string, WeightEntry>> ragged_;
+};
+
+bool is_below(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+// As LinkPolicy says, for links in folders of a checkpoint.
+bool may_lead_to(const fs::path& checkpoint, const fs::path& target, LinkPolicy links) {
+  if (links == LinkPolicy::kAllowAll || is_below(target, checkpoint)) return true;
+  return links == LinkPolicy::kAllowHubCache && checkpoint.parent_path().filename() == "snapshots" &&
+         target.parent_path() == checkpoint.parent_path().parent_path() / "blobs";
+}
+
+// All other files, and folders of files, of the checkpoint. Links must lead where a checkpoint's may.
+std::size_t copy_small_files(const Checkpoint& from, const fs::path& directory, const fs::path& to,
+                             LinkPolicy links, int depth) {
+  constexpr int kMaxDepth = 4;
+  std::size_t n = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.starts_with(".") || is_weight_file(name) || (depth == 0 && name == "config.json")) continue;
+    const fs::path target = to / name;
+    if (it->is_directory() && !it->is_symlink()) {
+      if (depth == kMaxDepth) continue;
+      fs::create_directory(target, error);
+      n += copy_small_files(from, it->path(), target, links, depth + 1);
+      if (fs::is_empty(target, error)) fs::remove(target, error);
+      continue;
+    }
+    std::optional<fs::path> path;
+    if (depth == 0) {
+      path = from.file(name);
+    } else {
+      const fs::path found = fs::canonical(it->path(), error);
+      if (error) fail(ErrorCode::kIo, "{}: {}", it->path().string(), error.message());
+      if (fs::is_regular_file(found) && (!it->is_symlink() || may_lead_to(from.directory(), found, links)))
+        path = found;
+    }
+    if (!path) continue;
+    fs::copy_file(*path, target, error);
+    if (error) fail(ErrorCode::kIo, "{}: cannot copy: {}", target.string(), error.message());
+    ++n;
+  }
+  if (error) fail(ErrorCode::kIo, "{}: {}", directory.string(), error.message());
+  return n;
+}
+
+std::size_t header_room(const WeightTable& weights, const LoadOptions& options) {
+  // A linear has up to four arrays, and rows of one matrix are up to three linears.
+  std::size_t out = 1 << 16;
+  for (const WeightEntry& entry : weights)
+    out += 5 * SafetensorsStream::header_bytes_of(entry.name + "[1000000:1000000].column_factors");
+  if (!options.vision_tower.empty()) out += std::size_t{4} << 20;  // tensors of another checkpoint
+  return std::min(out, std::size_t{24} << 20);
+}
+
+}  // namespace
+
+ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
+  if (!options.load.weight_formats.any() && !options.load.weight_dtype)
+    fail(ErrorCode::kInvalidArgument, "--weights, --vision-weights or --lm-head must say to what");
+  CheckpointOptions checkpoint_options;
+  checkpoint_options.links = options.load.links;
+  const Checkpoint checkpoint = Checkpoint::open(from, checkpoint_options);
+  if (is_packed_directory(checkpoint.config()))
+    fail(ErrorCode::kInvalidArgument, "{}: it is converted already; convert the original checkpoint",
+         from.string());
+  check_target(from, to, options.replace);
+  fs::path target = to.filename().empty() ? to.parent_path() : to;
+  target = fs::absolute(target).lexically_normal();
+  NewDirectory directory(target.parent_path() /
+                         fmt::format(".{}.{}.partial", target.filename().string(), ::getpid()));
+
+  Writer writer(directory.path() / "model.safetensors", header_room(checkpoint.weights(), options.load));
+  LoadOptions load = options.load;
+  load.sink = &writer;
+  const auto model = LoadedModel::open(from, load);
+  PackedConfig packed{.formats = load.weight_formats,
+                      .dtype = load.weight_dtype,
+                      .tie_word_embeddings = load.tie_word_embeddings,
+                      .index_digest = {},
+                      .header_digest = writer.finish()};
+  const std::string index = writer.index().to_json().dump(1);
+  write_text_file(directory.path() / kPackedIndexFile, index);
+  packed.index_digest = digest_hex(std::as_bytes(std::span(index)));
+  Json config = checkpoint.config();
+  config["quantization_config"] = packed.to_json();
+  write_text_file(directory.path() / "config.json", config.dump(2) + "\n");
+  ConvertReport report{.n_linears = writer.index().linears.size(),
+                       .n_tensors = writer.n_tensors(),
+                       .n_files = 0,
+                       .source_bytes = checkpoint.weights().total_bytes(),
+                       .written_bytes = writer.data_bytes()};
+  report.n_files =
+      copy_small_files(checkpoint, checkpoint.directory(), directory.path(), options.load.links, 0);
+  directory.move_to(target);
+  return report;
+}
+
+}  // namespace triptych

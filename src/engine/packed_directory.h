@@ -1,0 +1,57 @@
+// A directory that `triptych convert` wrote (docs/format.md): config.json with a quantization_config of the
+// method "triptych", model.safetensors, triptych.json, and the small files of the original checkpoint.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/thread_pool.h"
+#include "engine/load.h"
+#include "io/checkpoint.h"
+#include "nn/packed_weights.h"
+
+namespace triptych {
+
+inline constexpr const char* kPackedIndexFile = "triptych.json";
+
+/// Whether config.json says that the directory was converted, in whatever version.
+bool is_packed_directory(const Json& config);
+
+/// What quantization_config says. Throws Error(kUnsupported) for a newer version, kInvalidFile naming a
+/// field.
+struct PackedConfig {
+  WeightFormats formats;
+  std::optional<DType> dtype;  // to which other matrices were converted
+  bool tie_word_embeddings = false;
+  std::string index_digest, header_digest;
+
+  Json to_json() const;
+  static PackedConfig parse(const JsonView& quantization_config);
+};
+
+/// triptych.json, checked against config.json and the weight file: versions, both checksums, every tensor
+/// known. Values of tensors are not read; see check_packed_weights. Throws Error.
+PackedIndex read_packed_index(const Checkpoint& checkpoint, const PackedConfig& config);
+
+/// Throws Error(kInvalidArgument) when `asked` names formats or a type other than the stored ones.
+void check_same_formats(const PackedConfig& stored, const LoadOptions& asked);
+
+/// Reads all tensors and compares their checksums. Throws Error(kInvalidFile) naming the tensors that differ.
+void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool);
+
+struct ConvertOptions {
+  LoadOptions load;      // weight_formats or weight_dtype say to what
+  bool replace = false;  // what OUT holds
+};
+struct ConvertReport {
+  std::size_t n_linears = 0, n_tensors = 0, n_files = 0;  // quantized; as they were; copied beside
+  std::uint64_t source_bytes = 0, written_bytes = 0;      // of weights
+};
+/// Quantizes the checkpoint in `from` tensor by tensor into the new directory `to`, which appears when it is
+/// complete. Throws Error; nothing is left behind then.
+ConvertReport convert_checkpoint(const std::filesystem::path& from, const std::filesystem::path& to,
+                                 const ConvertOptions& options);
+
+}  // namespace triptych

@@ -1,0 +1,242 @@
+// Converted checkpoints: the same answers bit by bit, no private copies, and clear words for damaged ones.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+
+#include "e2e/program.h"
+#include "io/safetensors.h"
+
+namespace triptych::test {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+
+std::filesystem::path convert(const Scratch& scratch, const std::filesystem::path& model,
+                              std::vector<std::string> flags, const std::string& name = "out") {
+  const auto out = scratch.path() / name;
+  flags.insert(flags.begin(), {"convert", model.string(), out.string()});
+  const RunResult result = triptych(flags);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.err, "");
+  return out;
+}
+
+std::string logits_of(const Scratch& scratch, const std::filesystem::path& model, const std::string& prompt,
+                      const std::filesystem::path& picture, const std::vector<std::string>& flags) {
+  const std::string file = (scratch.path() / "trace.safetensors").string();
+  std::vector<std::string> args = {"trace",   model.string(),   "--prompt", prompt,
+                                   "--image", picture.string(), "--out",    file};
+  args.insert(args.end(), flags.begin(), flags.end());
+  const RunResult result = triptych(args);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const WeightTable table = read_safetensors(file);
+  std::string out;
+  for (const char* name : {"input_ids", "pixel_values", "logits"})
+    if (const WeightEntry* entry = table.find(name))
+      out.append(static_cast<const char*>(entry->view.cdata()), entry->view.size_bytes());
+  return out;
+}
+
+TEST(Convert, EveryFamilyGivesTheSameBits) {
+  struct Case {
+    const char* family;
+    std::vector<std::string> weights;
+  };
+  const Case cases[] = {
+      {"llava", {"--weights", "int4:g32"}},
+      {"llava", {"--weights", "int8", "--lm-head", "auto"}},
+      {"llava_next", {"--weights", "int4:g64:asym", "--vision-weights", "int4:channel"}},
+      {"qwen2_vl", {"--weights", "int4:g32:sym:bf16"}},
+      {"qwen2_5_vl", {"--weights", "int8"}},
+      {"fuyu", {"--weights", "int4:g32:two-level", "--lm-head", "int4:g32"}},
+      {"blip2", {"--weights", "int8"}},
+      {"instructblip", {"--vision-weights", "int8"}},
+      {"llava", {"--weights", "bf16"}},
+      {"llava", {"--weights", "nf4", "--vision-weights", "int8:g32"}},
+      {"llava_variants/siglip_qwen2_tied", {"--weights", "int4:g128:asym"}},
+      {"llava_variants/yarn_biases", {"--weights", "int8"}},
+  };
+  int i = 0;
+  for (const Case& one : cases) {
+    const Scratch scratch;
+    const auto model = kSource / "tests/data/golden" / one.family;
+    const auto out = convert(scratch, model, one.weights, "out" + std::to_string(i++));
+    std::filesystem::path picture = model / "a.png";
+    if (!std::filesystem::exists(picture)) picture = model / "c.png";
+    const std::string prompt = "What is this?";
+    const std::string expected = logits_of(scratch, model, prompt, picture, one.weights);
+    EXPECT_EQ(logits_of(scratch, out, prompt, picture, {}), expected) << one.family;
+    EXPECT_EQ(logits_of(scratch, out, prompt, picture, one.weights), expected) << one.family;  // said again
+    EXPECT_EQ(logits_of(scratch, out, prompt, picture, {"--threads", "1"}), expected) << one.family;
+  }
+}
+
+TEST(Convert, TheOutputIsCompleteAndWorksWithEveryVerb) {
+  const Scratch scratch;
+  const auto out = convert(scratch, kModel, {"--weights", "int4:g32"});
+  const std::string model = out.string();
+  const std::string picture = (kScenes / "scene1.png").string();
+  const RunResult before = triptych({"run", kModel.string(), "--weights", "int4:g32", "--image", picture,
+                                     "--prompt", "Describe the image.", "--json"});
+  const RunResult after =
+      triptych({"run", model, "--image", picture, "--prompt", "Describe the image.", "--json"});
+  ASSERT_EQ(after.exit_code, 0) << after.err;
+  EXPECT_EQ(json::parse(after.out)["text"], json::parse(before.out)["text"]);
+  EXPECT_EQ(triptych({"verify", model, "--golden", kScenes.string(), "--summary"}).exit_code, 0);
+  EXPECT_EQ(triptych({"eval", model, "--data", (kSource / "assets/eval/scenes").string(), "--limit", "20"})
+                .exit_code,
+            0);
+  EXPECT_EQ(triptych({"bench", model, "--prompt-tokens", "80", "--decode", "2", "--repeat", "1"}).exit_code,
+            0);
+  const RunResult inspected = triptych({"inspect", model, "--json", "--verify"});
+  ASSERT_EQ(inspected.exit_code, 0) << inspected.err;
+  const json report = json::parse(inspected.out);
+  EXPECT_EQ(report["checksums"], "sound");
+  EXPECT_EQ(report["quantized"]["stored"], true);
+  EXPECT_EQ(report["quantized"]["language"], "int4:g32:sym");
+  EXPECT_EQ(report["quantized"]["vision"], "int8:channel");
+  std::int64_t n = 0, mapped = 0, owned = 0;
+  for (const json& part : report["parts"]) {
+    n += part["parameters"].get<std::int64_t>();
+    mapped += part["mapped_bytes"].get<std::int64_t>();
+    owned += part["private_bytes"].get<std::int64_t>();
+  }
+  EXPECT_EQ(n, 1910912);                    // as the original
+  EXPECT_LT(owned, mapped / 20);            // norms and tables only: no copy of a matrix
+  EXPECT_LT(mapped, 1910912 * 2 * 7 / 10);  // 16 bits before
+}
+
+TEST(Convert, TensorsAreAligned) {
+  const Scratch scratch;
+  const auto out = convert(scratch, kModel, {"--weights", "int4:g32"});
+  const std::string bytes = read_file(out / "model.safetensors");
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  EXPECT_EQ((header_bytes + 8) % 4096, 0U);
+  const json header = json::parse(bytes.substr(8, header_bytes));
+  int n_panels = 0;
+  for (const auto& [name, tensor] : header.items())
+    if (name.ends_with(".panels") || name.ends_with("_scales") || name.ends_with("_factors")) {
+      EXPECT_EQ(tensor["data_offsets"][0].get<std::uint64_t>() % 64, 0U) << name;
+      n_panels += name.ends_with(".panels") ? 1 : 0;
+    }
+  EXPECT_GT(n_panels, 10);
+}
+
+TEST(Convert, Refusals) {
+  const Scratch scratch;
+  const auto out = convert(scratch, kModel, {"--weights", "int8"});
+  const std::string model = kModel.string(), there = out.string();
+  expect_bad_input(triptych({"convert", model, there, "--weights", "int8"}),
+                   "not empty; --force replaces it");
+  expect_bad_input(triptych({"convert", there, (scratch.path() / "x").string(), "--weights", "int4"}),
+                   "converted already");
+  expect_bad_input(triptych({"convert", model, (scratch.path() / "x").string()}), "must say to what");
+  expect_bad_input(triptych({"run", there, "--weights", "int4", "--prompt", "x"}), "stored as int8:channel");
+  expect_bad_input(triptych({"run", there, "--weights", "fp32", "--prompt", "x"}), "stored as int8:channel");
+  expect_bad_input(triptych({"inspect", model, "--verify"}), "holds no checksums");
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "x"));
+  EXPECT_EQ(triptych({"convert", model, there, "--weights", "int4", "--force"}).exit_code, 0);
+  EXPECT_THAT(triptych({"inspect", there}).out, HasSubstr("int4:g128:sym"));
+  // A folder that cannot be written to, as a full disk: nothing is left.
+  const RunResult full = run_program(
+      {"bash", "-c", "ulimit -f 8; trap '' XFSZ; exec \"$0\" convert \"$1\" \"$2\" --weights int8",
+       program_path(), model, (scratch.path() / "full").string()});
+  EXPECT_NE(full.exit_code, 0);
+  EXPECT_THAT(full.err, HasSubstr("cannot write: File too large"));
+  int n_left = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path()))
+    n_left += entry.path().filename() != "out" ? 1 : 0;
+  EXPECT_EQ(n_left, 0);
+}
+
+class DamagedTest : public testing::Test {
+ protected:
+  DamagedTest() : out_(convert(scratch_, kModel, {"--weights", "int4:g32"})) {}
+  RunResult run() { return triptych({"run", out_.string(), "--prompt", "x", "--max-tokens", "1"}); }
+  void edit(const char* file, const std::function<void(json&)>& change) {
+    json document = json::parse(read_file(out_ / file));
+    change(document);
+    write_file(out_ / file, document.dump());
+  }
+  // The index changed by someone who knows the checksum, too.
+  void edit_index(const std::function<void(json&)>& change) {
+    edit("triptych.json", change);
+    const RunResult sum = run_program({"b2sum", "-l", "256", (out_ / "triptych.json").string()});
+    ASSERT_EQ(sum.exit_code, 0);
+    edit("config.json", [&](json& d) { d["quantization_config"]["index_blake2b"] = sum.out.substr(0, 64); });
+  }
+  Scratch scratch_;
+  std::filesystem::path out_;
+};
+
+TEST_F(DamagedTest, VersionsOfTheFuture) {
+  edit_index([](json& d) { d["format_version"] = 2; });
+  expect_bad_input(run(), "this program reads versions up to 1");
+  edit("config.json", [](json& d) { d["quantization_config"]["format_version"] = 7; });
+  expect_bad_input(run(), "this program reads versions up to 1");
+}
+
+TEST_F(DamagedTest, ChangedIndexAndHeader) {
+  edit("triptych.json", [](json& d) { d["linears"][0]["n_out"] = 64; });
+  expect_bad_input(run(), "its checksum is not the one in config.json");
+}
+
+TEST_F(DamagedTest, IndexThatDoesNotFit) {
+  const std::string before = read_file(out_ / "triptych.json");
+  const auto changed = [&](const std::function<void(json&)>& change) {
+    write_file(out_ / "triptych.json", before);
+    edit_index(change);
+    return run();
+  };
+  expect_bad_input(changed([](json& d) { d["linears"][0]["n_in"] = 24; }), "expected a linear");
+  expect_bad_input(changed([](json& d) { d["linears"][0]["n_rows"][0] = 1; }), "n_rows");
+  expect_bad_input(changed([](json& d) { d["linears"][0]["format"] = "int3"; }), "int3");
+  expect_bad_input(changed([](json& d) { d["linears"][0]["format"] = "int4:g32:asym"; }), "panels: expected");
+  expect_bad_input(changed([](json& d) { d["linears"][0]["arrays"].erase(0); }), "panels");
+  expect_bad_input(changed([](json& d) { d["linears"][1] = d["linears"][0]; }), "twice");
+  expect_bad_input(changed([](json& d) { d["linears"].erase(0); }), "");
+  expect_bad_input(changed([](json& d) { d["blake2b"].erase(d["blake2b"].begin()); }), "tensors");
+}
+
+TEST_F(DamagedTest, WeightFile) {
+  const std::string bytes = read_file(out_ / "model.safetensors");
+  write_file(out_ / "model.safetensors", bytes.substr(0, bytes.size() - 64));
+  expect_bad_input(run(), "model.safetensors");
+  write_file(out_ / "model.safetensors", bytes.substr(0, 100));
+  expect_bad_input(run(), "cut short");
+  std::string other = bytes;
+  other[other.find("\"F16\"") + 1] = 'B';  // BF16 does not fit: any change of the header
+  write_file(out_ / "model.safetensors", other);
+  EXPECT_EQ(run().exit_code, 2);
+  // A bit of a weight: found when asked for.
+  other = bytes;
+  other[other.size() / 2] = static_cast<char>(other[other.size() / 2] ^ 1);
+  write_file(out_ / "model.safetensors", other);
+  EXPECT_EQ(run().exit_code, 0);
+  expect_bad_input(triptych({"inspect", out_.string(), "--verify"}), "1 of ");
+  std::filesystem::remove(out_ / "triptych.json");
+  expect_bad_input(run(), "triptych.json is missing");
+}
+
+TEST_F(DamagedTest, ScalesThatAreNoNumbers) {
+  std::string bytes = read_file(out_ / "model.safetensors");
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  const json header = json::parse(bytes.substr(8, header_bytes));
+  for (const auto& [name, tensor] : header.items())
+    if (name.ends_with("column_scales")) {
+      const float bad = std::nanf("");
+      std::memcpy(bytes.data() + 8 + header_bytes + tensor["data_offsets"][0].get<std::size_t>(), &bad, 4);
+      break;
+    }
+  write_file(out_ / "model.safetensors", bytes);
+  expect_bad_input(run(), "array column_scales: element 0 is nan");
+}
+
+}  // namespace
+}  // namespace triptych::test
