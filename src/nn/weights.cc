@@ -166,12 +166,33 @@ void Binder::report(const WeightEntry& entry) {
   if (WeightSink* sink = weights_.sink()) sink->tensor(weights_.published_name(entry.name), entry);
 }
 
-std::unique_ptr<LinearWeight> Binder::count_linear(std::unique_ptr<LinearWeight> made, bool is_mapped) {
+namespace {
+
+// "a.q_proj+k_proj+v_proj": the first matrix's name, and what the others' names end with.
+std::string name_of(const LinearKey& key) {
+  const auto stem = [](std::string_view name) {
+    constexpr std::string_view kEnd = ".weight";
+    return name.ends_with(kEnd) ? name.substr(0, name.size() - kEnd.size()) : name;
+  };
+  std::string out(stem(key.name));
+  for (std::size_t i = 1; i < key.matrices.size(); ++i) {
+    const std::string_view other = stem(key.matrices[i]);
+    const std::size_t dot = other.rfind('.');
+    out += '+';
+    out += dot == std::string_view::npos ? other : other.substr(dot + 1);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, std::unique_ptr<LinearWeight> made,
+                                                   bool is_mapped) {
   PartSizes::Size& size = sizes_.part(part_);
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
-  sizes_.linears.push_back({made.get(), part_, spec.name});
+  sizes_.linears.push_back({made.get(), part_, name_of(key)});
   (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
   return made;
 }
@@ -186,7 +207,7 @@ std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key) {
   size.n_parameters += key.n_out * key.n_in;
   for (std::size_t i = 0; i < key.biases.size(); ++i)
     if (!key.biases[i].empty()) size.n_parameters += key.n_rows[i];
-  return count_linear(backend_.prepare_linear(spec), true);
+  return count_linear(key, backend_.prepare_linear(spec), true);
 }
 
 std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& spec) {
@@ -194,14 +215,14 @@ std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& 
   auto made = backend_.prepare_linear(spec);
   const bool is_mapped = spec.parts.front().is_mapped;
   WeightSink* sink = weights_.sink();
-  if (sink == nullptr) return count_linear(std::move(made), is_mapped);
+  if (sink == nullptr) return count_linear(key, std::move(made), is_mapped);
   if (!spec.format) {
     // Rows, convolutions and transposed matrices were reported whole.
     for (const WeightEntry& entry : spec.parts)
       if (key.part.empty()) report(entry);
     for (const WeightEntry& entry : spec.biases)
       if (key.part.empty() && !entry.view.empty()) report(entry);
-    return count_linear(std::move(made), is_mapped);
+    return count_linear(key, std::move(made), is_mapped);
   }
   StoredLinear out{.name = weights_.published_name(key.name),
                    .part = key.part,
@@ -217,7 +238,7 @@ std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& 
     out.biases.push_back(name.empty() ? "" : weights_.published_name(name));
   for (const PackedArray& array : made->packed()) out.arrays.push_back(array.name);
   sink->linear(out, *made);
-  made = count_linear(std::move(made), false);
+  made = count_linear(key, std::move(made), false);
   return std::make_unique<SizedLinear>(*made);
 }
 
@@ -311,13 +332,7 @@ std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> pa
       spec.biases.emplace_back();
     }
   }
-  auto made = prepare(key, spec);
-  for (const StackPart& part : parts.subspan(1)) {
-    const std::size_t dot = part.name.rfind('.');
-    sizes_.linears.back().name += '+';
-    sizes_.linears.back().name += dot == std::string_view::npos ? part.name : part.name.substr(dot + 1);
-  }
-  return made;
+  return prepare(key, spec);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, const Shape& shape,

@@ -210,7 +210,8 @@ class Binder {
   void count_bytes(const WeightEntry& entry);
   void report(const WeightEntry& entry);
   std::unique_ptr<LinearWeight> prepare(const LinearKey& key, LinearSpec& spec);
-  std::unique_ptr<LinearWeight> count_linear(std::unique_ptr<LinearWeight> made, bool is_mapped);
+  std::unique_ptr<LinearWeight> count_linear(const LinearKey& key, std::unique_ptr<LinearWeight> made,
+                                             bool is_mapped);
   /// The linear as it is stored, or null.
   std::unique_ptr<LinearWeight> stored(const LinearKey& key);
 
