@@ -20,6 +20,7 @@
 
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "base/flush_denormals.h"
 
 namespace triptych {
 namespace {
@@ -107,6 +108,7 @@ struct ThreadPool::State {
   std::size_t grain = 1;
   std::size_t n_pieces = 0;
   std::uint64_t serial = 0;
+  bool flush = false;        // the caller's mode for denormals
   std::exception_ptr error;  // written once, by whoever sets `failed`
 
   alignas(64) std::atomic<std::size_t> next_piece{0};
@@ -163,6 +165,7 @@ struct ThreadPool::State {
       seen = wait_until(epoch, [seen](std::uint32_t value) { return value != seen; });
       if (stopping.load(std::memory_order_acquire)) return;
       if (!join()) continue;
+      set_flush_denormals(flush);
       if (for_body != nullptr) {
         take_pieces(thread);
       } else if (serial != last_run) {
@@ -177,6 +180,7 @@ struct ThreadPool::State {
   // Publishes the job, works, waits, rethrows. call_mutex is held.
   void execute(std::size_t n_helpers) {
     ++serial;
+    flush = flushes_denormals();
     error = nullptr;
     failed.store(false, std::memory_order_relaxed);
     next_piece.store(0, std::memory_order_relaxed);

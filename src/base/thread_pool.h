@@ -22,6 +22,8 @@ class ThreadPool {
 
   int n_threads() const noexcept;
 
+  /// Bodies run with the caller's mode for denormals (base/flush_denormals.h).
+  ///
   /// Calls body(begin, end, thread) until [0, n) is covered once, in pieces of `grain` (at least 1) or less;
   /// `thread` is in [0, n_threads) and no two pieces run at once with the same one. Pieces are handed out as
   /// threads become free, so results must not depend on which thread runs a piece. The first exception of a

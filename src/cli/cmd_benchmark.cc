@@ -11,6 +11,7 @@
 #include "cli/flags.h"
 #include "cli/json_output.h"
 #include "cli/machine.h"
+#include "cli/memory_bench.h"
 #include "cli/published_shapes.h"
 #include "cli/text_table.h"
 
@@ -24,6 +25,7 @@ struct BenchFlags {
   std::string kv_cache_dtype = "auto";
   int n_layers = 0;
   bool limits = false, json = false;
+  MemoryFlags memory;
 };
 
 std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& description) {
@@ -114,6 +116,8 @@ JsonOut report_json(const BenchReport& report, const MachineLimits& limits, cons
 }
 
 int bench(BenchFlags flags) {
+  if (flags.memory.wanted())
+    return bench_memory(flags.memory, flags.shapes, flags.model.load_options(), flags.json);
   if (flags.limits) {
     const MachineLimits limits = measure_limits(flags.model.n_threads);
     if (flags.json) {
@@ -180,6 +184,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->type_name("N");
   add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
+  flags->memory.add_to(app);
   app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
   std::string footer = "Shapes:\n";
   for (const PublishedShape& shape : published_shapes())
@@ -193,6 +198,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       "  triptych bench MODEL\n"
       "  triptych bench --shapes llava-1.5-7b --weights int8 --decode 16\n"
       "  triptych bench --shapes llava-1.5-13b --layers 8 --json\n"
+      "  triptych bench --memory\n"
       "  triptych bench --limits";
   app.footer(footer);
   app.callback([flags, &action] { action = [flags] { return bench(*flags); }; });

@@ -149,6 +149,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
                                                const LoadOptions& options) {
   const ProfileZone zone("load");
   std::unique_ptr<LoadedModel> out(new LoadedModel);
+  out->check_numerics_ = options.check_numerics;
   CheckpointOptions checkpoint_options;
   checkpoint_options.links = options.links;
   // The architecture is looked at first: a wrong directory should say so, not complain about its weights.
@@ -210,6 +211,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
 std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config, DType weight_dtype,
                                                               const LoadOptions& options) {
   std::unique_ptr<LoadedModel> out(new LoadedModel);
+  out->check_numerics_ = options.check_numerics;
   out->own_config_ = config;
   ModelSource source{.config = JsonView(out->own_config_, "config.json"),
                      .preprocessor = std::nullopt,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/allocation_trace.h"
 #include "base/asan.h"
 #include "base/error.h"
 
@@ -28,6 +29,7 @@ Arena::~Arena() { release(); }
 void Arena::add_chunk(std::size_t size_bytes) {
   // The list grows first: should its own growth fail, no chunk is lost.
   chunks_.reserve(chunks_.size() + 1);
+  const ChunkScope scope;
   Buffer chunk = allocate_(size_bytes);
   TRIPTYCH_CHECK(
       chunk.size_bytes() >= size_bytes && reinterpret_cast<std::uintptr_t>(chunk.data()) % kAlign == 0,
@@ -52,6 +54,7 @@ std::byte* Arena::make_bytes(std::size_t size_bytes) {
   in_use_bytes_ += size;
   peak_bytes_ = std::max(peak_bytes_, in_use_bytes_);
   TRIPTYCH_UNPOISON(out, size_bytes);
+  note_allocated(AllocationKind::kTensor, reinterpret_cast<std::uintptr_t>(out), size_bytes);
   return out;
 }
 
@@ -70,6 +73,9 @@ Arena::Mark Arena::mark() const noexcept { return {chunk_, offset_bytes_, in_use
 void Arena::rewind(const Mark& mark) noexcept {
   for (std::size_t i = mark.chunk; i < chunks_.size() && i <= chunk_; ++i) {
     const std::size_t kept = i == mark.chunk ? mark.offset_bytes : 0;
+    if (kept == chunks_[i].size_bytes()) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(chunks_[i].data());
+    note_released(AllocationKind::kTensor, begin + kept, begin + chunks_[i].size_bytes() - 1);
     TRIPTYCH_POISON(chunks_[i].data() + kept, chunks_[i].size_bytes() - kept);
   }
   chunk_ = mark.chunk;
@@ -86,6 +92,7 @@ void Arena::reset() {
 }
 
 void Arena::release() noexcept {
+  rewind({});
   for (const Buffer& chunk : chunks_) TRIPTYCH_UNPOISON(chunk.data(), chunk.size_bytes());
   chunks_.clear();
   chunk_ = 0;
