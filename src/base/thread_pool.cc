@@ -28,6 +28,8 @@ namespace {
 // How long a thread looks before it sleeps. Operations of one step follow each other within a few
 // microseconds, while a sleep and a wake-up cost about ten.
 constexpr std::chrono::microseconds kSpinTime{8};
+// The same while the pool is kept awake: as long as any work between two calls of a step should take.
+constexpr std::chrono::microseconds kAwakeSpinTime{1000};
 
 inline void relax() noexcept {
 #if defined(__x86_64__)
@@ -39,17 +41,20 @@ inline void relax() noexcept {
 
 // Spins, then sleeps, until done(value of word). Returns with acquire ordering.
 template <typename Done>
-std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, Done done) noexcept {
+std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, const std::atomic<bool>& awake,
+                         Done done) noexcept {
   std::uint32_t value = word.load(std::memory_order_acquire);
   if (done(value)) return value;
-  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+  const auto start = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration waited{0};
   do {
     for (int i = 0; i < 16; ++i) {
       relax();
       value = word.load(std::memory_order_acquire);
       if (done(value)) return value;
     }
-  } while (std::chrono::steady_clock::now() < deadline);
+    waited = std::chrono::steady_clock::now() - start;
+  } while (waited < kSpinTime || (waited < kAwakeSpinTime && awake.load(std::memory_order_relaxed)));
   while (!done(value)) {
     word.wait(value, std::memory_order_acquire);
     value = word.load(std::memory_order_acquire);
@@ -115,6 +120,8 @@ struct ThreadPool::State {
   std::atomic<bool> failed{false};
   alignas(64) std::atomic<std::uint32_t> epoch{0};  // changes when a job is published: workers sleep on it
   std::atomic<bool> stopping{false};
+  std::atomic<std::int64_t> n_shared_calls{0};
+  std::atomic<bool> awake{false};  // spin longer before sleeping
   alignas(64) std::atomic<std::uint32_t> gate{0};
   alignas(64) std::atomic<std::uint32_t> run_left{0};  // workers that still have to call run_body
 
@@ -162,7 +169,7 @@ struct ThreadPool::State {
     std::uint32_t seen = 0;
     std::uint64_t last_run = 0;  // run_body is called once even when a job is joined twice
     for (;;) {
-      seen = wait_until(epoch, [seen](std::uint32_t value) { return value != seen; });
+      seen = wait_until(epoch, awake, [seen](std::uint32_t value) { return value != seen; });
       if (stopping.load(std::memory_order_acquire)) return;
       if (!join()) continue;
       set_flush_denormals(flush);
@@ -180,6 +187,7 @@ struct ThreadPool::State {
   // Publishes the job, works, waits, rethrows. call_mutex is held.
   void execute(std::size_t n_helpers) {
     ++serial;
+    n_shared_calls.fetch_add(1, std::memory_order_relaxed);
     flush = flushes_denormals();
     error = nullptr;
     failed.store(false, std::memory_order_relaxed);
@@ -197,10 +205,10 @@ struct ThreadPool::State {
       take_pieces(0);
     } else {
       run_once(0);
-      wait_until(run_left, [](std::uint32_t value) { return value == 0; });
+      wait_until(run_left, awake, [](std::uint32_t value) { return value == 0; });
     }
     gate.fetch_sub(kOpen, std::memory_order_relaxed);
-    wait_until(gate, [](std::uint32_t value) { return value == 0; });
+    wait_until(gate, awake, [](std::uint32_t value) { return value == 0; });
     for_body = nullptr;
     run_body = nullptr;
     if (failed.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error, nullptr));
@@ -244,6 +252,15 @@ ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>
 }
 
 ThreadPool::~ThreadPool() { state_->stop(); }
+
+void ThreadPool::keep_awake(bool on) noexcept {
+  // Where threads share processors, one that spins keeps another from working.
+  state_->awake.store(on && n_threads() <= usable_cpus(), std::memory_order_relaxed);
+}
+
+std::int64_t ThreadPool::n_shared_calls() const noexcept {
+  return state_->n_shared_calls.load(std::memory_order_relaxed);
+}
 
 int ThreadPool::n_threads() const noexcept { return state_->n_threads(); }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "base/function_ref.h"
@@ -21,6 +22,12 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int n_threads() const noexcept;
+  /// Calls so far that went to more than one thread.
+  std::int64_t n_shared_calls() const noexcept;
+
+  /// While on, threads that wait for the next call or for each other spin up to a millisecond before they
+  /// sleep: for the time of one step, whose many calls follow each other within microseconds.
+  void keep_awake(bool on) noexcept;
 
   /// Bodies run with the caller's mode for denormals (base/flush_denormals.h).
   ///

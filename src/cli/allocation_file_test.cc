@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 #include "base/memory_pool.h"
-#include "cli/memory_bench.h"
 #include "cli/memory_replay.h"
+#include "cli/memory_report.h"
 #include "tensor/arena.h"
 
 namespace triptych::cli {

@@ -8,10 +8,11 @@
 #include "base/error.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/dispatch_cost.h"
 #include "cli/flags.h"
 #include "cli/json_output.h"
 #include "cli/machine.h"
-#include "cli/memory_bench.h"
+#include "cli/memory_report.h"
 #include "cli/published_shapes.h"
 #include "cli/text_table.h"
 
@@ -135,10 +136,16 @@ int bench(BenchFlags flags) {
   const auto model = make_model(flags, description);
   const BenchReport report = run_bench(*model, flags.options);
   const MachineLimits limits = measure_limits(flags.model.n_threads);
+  const Json config =
+      flags.shapes.empty() ? model->checkpoint().config() : published_config(flags.shapes, flags.n_layers);
+  const auto dispatch = measure_dispatch(*model, config, flags.model.load_options());
   if (flags.json) {
-    print_json(report_json(report, limits, description));
+    JsonOut out = report_json(report, limits, description);
+    if (dispatch) out["dispatch"] = dispatch_json(*dispatch, report);
+    print_json(out);
   } else {
     print_report(report, limits, description);
+    if (dispatch) std::fputs(dispatch_text(*dispatch, report).c_str(), stdout);
   }
   return kExitOk;
 }

@@ -309,6 +309,7 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
       copy(*visual_cache_.find(item), rows_of(item));
   if (!to_encode.empty()) {
     n_media_encoded_ += static_cast<std::int64_t>(to_encode.size());
+    const StepScope step(model_.backend(), {.n_sequences = static_cast<std::int64_t>(to_encode.size())});
     const TensorView rows = model_.model().encode_media(cx, to_encode);
     std::int64_t first = 0;
     for (const MediaItem* item : places) {
@@ -384,6 +385,8 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
   }
   arena_.reset();
   ExecContext cx(model_.backend(), arena_, observe(observer));
+  const StepScope step(model_.backend(), {.n_rows = static_cast<std::int64_t>(n_tokens),
+                                          .n_sequences = static_cast<std::int64_t>(sequences.size())});
   const TensorView logits = model_.model().forward(cx, {.token_ids = ids_,
                                                         .positions = positions_,
                                                         .sequences = kv_sequences_,
@@ -498,6 +501,7 @@ TensorView Engine::encode_media(std::span<const MediaItem> media, ExecObserver* 
   const ProfileZone zone("vision");
   arena_.reset();
   ExecContext cx(model_.backend(), arena_, observe(observer));
+  const StepScope step(model_.backend(), {.n_sequences = static_cast<std::int64_t>(media.size())});
   return model_.model().encode_media(cx, media);
 }
 

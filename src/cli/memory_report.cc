@@ -1,4 +1,4 @@
-#include "cli/memory_bench.h"
+#include "cli/memory_report.h"
 
 #include <algorithm>
 #include <cstdio>
