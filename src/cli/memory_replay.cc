@@ -36,9 +36,10 @@ struct Preload {
   const char* symbol;   // that the library alone has
   const char* package;
 };
+// The loader passes over what is not there: releases differ in the last digit.
 constexpr Preload kPreloads[] = {
     {"jemalloc", "libjemalloc.so.2", "mallctl", "libjemalloc2"},
-    {"mimalloc", "libmimalloc.so.2", "mi_version", "libmimalloc2.0 (libmimalloc3)"}};
+    {"mimalloc", "libmimalloc.so.2 libmimalloc.so.3", "mi_version", "libmimalloc-dev"}};
 
 const Preload* preload_of(std::string_view allocator) {
   for (const Preload& p : kPreloads)
@@ -179,7 +180,7 @@ ReplayResult replay_here(std::span<const AllocationEvent> events, const std::str
   out.allocator = name;
   if (const Preload* preload = preload_of(name);
       preload != nullptr && dlsym(RTLD_DEFAULT, preload->symbol) == nullptr) {
-    out.problem = fmt::format("{} is not installed (Debian: {})", preload->library, preload->package);
+    out.problem = fmt::format("not installed (Debian: {})", preload->package);
     return out;
   }
   out.version = version_of(name);
