@@ -125,6 +125,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> gate{0};
   alignas(64) std::atomic<std::uint32_t> run_left{0};  // workers that still have to call run_body
 
+  bool may_spin = true;  // where threads share processors, one that spins keeps another from working
   std::mutex call_mutex;
   std::vector<std::thread> workers;
 
@@ -225,6 +226,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>()) {
   const int count = n_threads < 1 ? usable_cpus() : n_threads;
   const std::vector<int> cpus = pin ? allowed_cpus() : std::vector<int>{};
+  state_->may_spin = count <= usable_cpus();
   state_->workers.reserve(static_cast<std::size_t>(count - 1));
   // Workers inherit a mask that blocks every signal: handlers run on the program's own threads.
   sigset_t all;
@@ -254,8 +256,7 @@ ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>
 ThreadPool::~ThreadPool() { state_->stop(); }
 
 void ThreadPool::keep_awake(bool on) noexcept {
-  // Where threads share processors, one that spins keeps another from working.
-  state_->awake.store(on && n_threads() <= usable_cpus(), std::memory_order_relaxed);
+  state_->awake.store(on && state_->may_spin, std::memory_order_relaxed);
 }
 
 std::int64_t ThreadPool::n_shared_calls() const noexcept {

@@ -13,7 +13,19 @@
 namespace triptych {
 namespace {
 
-WeightEntry matrix(const char* name, const Tensor& t) { return {name, t.view(), t.buffer().owner()}; }
+WeightEntry matrix(const char* name, const Tensor& t) {
+  WeightEntry out;
+  out.name = name;
+  out.view = t.view();
+  out.owner = t.buffer().owner();
+  return out;
+}
+
+std::unique_ptr<Backend> backend_with(int n_threads) {
+  CpuBackendOptions options;
+  options.n_threads = n_threads;
+  return make_cpu_backend(options);
+}
 
 template <typename Work>
 std::string error_of(Work work) {
@@ -32,7 +44,7 @@ Tensor halves(std::int64_t n, std::int64_t k, float value) {
 }
 
 TEST(NumericsCheck, NamesTheFirstValueThatIsNotFinite) {
-  const auto backend = make_cpu_backend({.n_threads = 1});
+  const auto backend = backend_with(1);
   Arena arena;
   NumericsCheck check;
   ExecContext cx(*backend, arena, &check);
@@ -61,7 +73,7 @@ TEST(NumericsCheck, FiniteValuesPassAndReachTheNextObserver) {
     void on_tap(std::string_view name, const TensorView&) override { names.emplace_back(name); }
     void on_linear(const LinearWeight&, const TensorView&) override { ++n_linears; }
   } next;
-  const auto backend = make_cpu_backend({.n_threads = 1});
+  const auto backend = backend_with(1);
   Arena arena;
   NumericsCheck check(&next);
   ExecContext cx(*backend, arena, &check);
@@ -79,7 +91,7 @@ TEST(NumericsCheck, FiniteValuesPassAndReachTheNextObserver) {
 // Fuyu's relu squared needs.
 TEST(Numerics, SquaredReluBehindHalfWeightsDoesNotOverflow) {
   for (const int n_threads : {1, 2}) {
-    const auto backend = make_cpu_backend({.n_threads = n_threads});
+    const auto backend = backend_with(n_threads);
     for (const std::int64_t rows : {1, 40}) {
       Arena arena;
       NumericsCheck check;
