@@ -19,7 +19,7 @@ constexpr std::size_t kSlabOfSmall_bytes = 64 * 1024;
 constexpr std::uint32_t kTileObjects = 8;  // of a slab
 // Squares of 64 and of 128 elements of 4 bits to 32 bits; 2 KiB, the least, is a small size.
 constexpr std::size_t kTile_bytes[] = {4096, 8192, 16384, 32768, 65536};
-constexpr std::int64_t kStretch_calls = 8192;
+constexpr std::int64_t kStretch_calls = 1024;
 
 // What a unit's tag says, when not zero.
 constexpr std::uint32_t kSpanTag = 0x80000000;  // first unit of a span; below: its length in units
@@ -285,11 +285,11 @@ void MemoryPool::note_use() noexcept {
     n_calls_of_stretch_ = 0;
     recent_peak_bytes_[1] = std::exchange(recent_peak_bytes_[0], 0);
   }
-  const std::size_t now = stats_.granted_bytes - direct_bytes_;
-  recent_peak_bytes_[0] = std::max(recent_peak_bytes_[0], now);
+  recent_peak_bytes_[0] = std::max(recent_peak_bytes_[0], stats_.granted_bytes);
   stats_.peak_granted_bytes = std::max(stats_.peak_granted_bytes, stats_.granted_bytes);
   const std::size_t most = std::max(recent_peak_bytes_[0], recent_peak_bytes_[1]);
-  const std::size_t limit = (most + most / 32 + options_.keep_bytes) / kUnit_bytes;
+  // What is mapped by itself takes its part: no more is kept for spans than those had.
+  const std::size_t limit = (most + most / 32 + options_.keep_bytes - direct_bytes_) / kUnit_bytes;
   if (heap_.backed_units() > limit) heap_.shrink_to(limit);
 }
 

@@ -213,6 +213,20 @@ TEST(MemoryPool, ReservedFollowsUse) {
   }
 }
 
+// A large block in place of many small ones is no reason to keep the memory of those.
+TEST(MemoryPool, BlocksMappedByThemselvesCount) {
+  MemoryPoolOptions options;
+  options.check_bounds = false;
+  MemoryPool pool(options);
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 15; ++i) blocks.push_back(pool.allocate(10 * kMiB));
+  const std::size_t peak = pool.stats().granted_bytes;
+  for (std::byte* block : blocks) pool.release(block);
+  std::byte* large = pool.allocate(150 * kMiB);
+  EXPECT_LE(pool.stats().reserved_bytes, peak + peak / 32 + options.keep_bytes + kMiB);
+  pool.release(large);
+}
+
 TEST(MemoryPool, MistakesAreNamed) {
   for (const std::size_t size : {std::size_t{100}, std::size_t{16384}, std::size_t{100000}, 40 * kMiB}) {
     MemoryPool pool(small_regions());
