@@ -38,8 +38,8 @@ void NumericsCheck::check(std::string_view name, const TensorView& value) {
   Findings found;
   look(value, "", found);
   if (found.n_bad == 0) return;
-  fail(ErrorCode::kInvalidFile, "{}: {} of {} values are not finite, the first {} at {}; {}", name,
-       found.n_bad, value.numel(),
+  fail(ErrorCode::kInvalidFile, "{}{}{}: {} of {} values are not finite, the first {} at {}; {}", part_,
+       part_.empty() ? "" : ": ", name, found.n_bad, value.numel(),
        (std::bit_cast<std::uint32_t>(found.first) & 0x7FFFFF) != 0
            ? "nan"
            : (found.first > 0 ? "infinity" : "-infinity"),
@@ -69,8 +69,9 @@ void NumericsCheck::on_attention(const AttentionArgs& args) {
   if (next_ != nullptr) next_->on_attention(args);
 }
 
-void NumericsCheck::restart(ExecObserver* next) {
+void NumericsCheck::restart(ExecObserver* next, std::string_view part) {
   next_ = next;
+  part_ = part;
   last_finite_.clear();
   n_since_ = 0;
 }

@@ -21,11 +21,12 @@ class NumericsCheck : public ExecObserver {
   void on_attention(const AttentionArgs& args) override;
   /// The same for a value that is no tap, e.g. the logits.
   void check(std::string_view name, const TensorView& value);
-  /// A new run begins.
-  void restart(ExecObserver* next);
+  /// A new run begins, of a part of the model that messages name: "vision", "language" or nothing.
+  void restart(ExecObserver* next, std::string_view part = "");
 
  private:
   ExecObserver* next_;
+  std::string part_;
   std::string last_finite_;  // name of the last tap
   int n_since_ = 0;          // linears since then
 };

@@ -126,6 +126,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                                              .dtype = options_.kv_cache_dtype});
   pages_ = std::make_unique<Pages>(static_cast<int>(n_pages),
                                    kv_cache_->bytes() / static_cast<std::size_t>(n_pages));
+  if (model.checks_numerics()) numerics_.emplace();
 }
 
 Engine::~Engine() = default;
@@ -281,7 +282,7 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
   const ProfileZone zone("vision");
   const Clock::time_point start = Clock::now();
   arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observe(observer));
+  ExecContext cx(model_.backend(), arena_, observe(observer, "vision"));
   // Rows that are in the cache of keys and values already are not needed, rows of pictures seen lately not
   // made again. An observer wants to see all of it.
   std::vector<MediaItem> to_encode;
@@ -326,9 +327,9 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
 }
 
 // The observer of a run: the check, when there is one, sees everything first.
-ExecObserver* Engine::observe(ExecObserver* wanted) {
+ExecObserver* Engine::observe(ExecObserver* wanted, std::string_view part) {
   if (!numerics_) return wanted;
-  numerics_->restart(wanted);
+  numerics_->restart(wanted, part);
   return &*numerics_;
 }
 
@@ -384,7 +385,7 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
     }
   }
   arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observe(observer));
+  ExecContext cx(model_.backend(), arena_, observe(observer, "language"));
   const StepScope step(model_.backend(), {.n_rows = static_cast<std::int64_t>(n_tokens),
                                           .n_sequences = static_cast<std::int64_t>(sequences.size())});
   const TensorView logits = model_.model().forward(cx, {.token_ids = ids_,
@@ -500,7 +501,7 @@ TensorView Engine::encode_media(std::span<const MediaItem> media, ExecObserver* 
   const FlushDenormals no_denormals;
   const ProfileZone zone("vision");
   arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observe(observer));
+  ExecContext cx(model_.backend(), arena_, observe(observer, "vision"));
   const StepScope step(model_.backend(), {.n_sequences = static_cast<std::int64_t>(media.size())});
   return model_.model().encode_media(cx, media);
 }

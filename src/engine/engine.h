@@ -70,7 +70,7 @@ class Engine {
   class Pages;
   void admit();
   void keep(Sequence& sequence);
-  ExecObserver* observe(ExecObserver* wanted);
+  ExecObserver* observe(ExecObserver* wanted, std::string_view part);
   void take_prefix(Sequence& sequence);
   bool find_pages(Sequence& sequence, std::size_t n);
   void finish(Sequence& sequence, FinishReason reason);

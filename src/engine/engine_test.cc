@@ -218,8 +218,9 @@ TEST_F(EngineTest, NumericsAreCheckedWhenTheModelWasLoadedSo) {
     other.generate(std::move(bad), greedy());
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::AllOf(testing::HasSubstr("vision"), testing::HasSubstr("not finite"),
-                                             testing::HasSubstr("the first nan at")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("vision: input"), testing::HasSubstr("not finite"),
+                               testing::HasSubstr("the first nan at")));
   }
 }
 
