@@ -82,9 +82,8 @@ std::optional<MediaPlan> plan_of(const Model& model, int width, int height,
 }
 
 Image picture(int width, int height) {
-  Image out{
-      width, height,
-      PoolVector<std::uint8_t>(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3)};
+  Image out{width, height,
+            PoolVector<std::uint8_t>(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3)};
   std::uint32_t state = 1;
   for (std::uint8_t& value : out.rgb)
     value = static_cast<std::uint8_t>((state = state * 1664525U + 1013904223U) >> 24);
