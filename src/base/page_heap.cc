@@ -335,19 +335,14 @@ void PageHeap::give_back(UnitId id, int order) noexcept {
   const std::size_t end = begin + (std::size_t{1} << order);
   remove(id);
   insert(id, order, false);
-  std::size_t first = end;
-  std::size_t last = begin;
   for_each_word(begin, end, [&](std::size_t word, std::uint64_t mask) {
-    const std::uint64_t bits = region.backed[word] & mask;
-    if (bits == 0) return true;
-    backed_units_ -= static_cast<std::size_t>(std::popcount(bits));
+    backed_units_ -= static_cast<std::size_t>(std::popcount(region.backed[word] & mask));
     region.backed[word] &= ~mask;
-    first = std::min(first, word * 64 + static_cast<std::size_t>(std::countr_zero(bits)));
-    last = std::max(last, word * 64 + 64 - static_cast<std::size_t>(std::countl_zero(bits)));
     return true;
   });
   ++n_system_calls_;
-  madvise(region.address(first), (last - first) * kUnit_bytes, MADV_DONTNEED);
+  // The whole block: its bounds are multiples of 64 KiB, the largest page a system may have.
+  madvise(region.address(begin), (end - begin) * kUnit_bytes, MADV_DONTNEED);
 #if defined(MADV_NOHUGEPAGE)
   // Else a small span here would make 2 MiB resident.
   bool advised = false;
