@@ -14,7 +14,7 @@ base_packages=(
   libpcre2-dev libutf8proc-dev libsentencepiece-dev libsodium-dev
   libgtest-dev libgmock-dev
 )
-dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev python3)
+dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev libjemalloc2 libmimalloc-dev python3)
 aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)
 
 say() { printf 'setup: %s\n' "$*"; }

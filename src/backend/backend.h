@@ -68,6 +68,12 @@ struct LinearSpec {
   const PackedLinear* packed = nullptr;    // ready made, used in place; parts and biases are empty then
 };
 
+/// What decides how a step's work is cut: steps of the same shape are the same sequence of operations.
+struct StepShape {
+  std::int64_t n_rows = 0;
+  std::int64_t n_sequences = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -82,6 +88,13 @@ class Backend {
   virtual std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) = 0;
   virtual std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) = 0;
+
+  /// Brackets the operations of one forward pass (StepScope does): between the two a backend may keep threads
+  /// awake, or record the operations of a shape once and replay them. Default: nothing.
+  virtual void begin_step(const StepShape& shape);
+  virtual void end_step() noexcept;
+  /// Loops so far that were handed to several threads, for reports. Default: none.
+  virtual std::int64_t n_parallel_loops() const noexcept { return 0; }
 
   // Products. x [T, K], y [T, N].
   virtual void linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue,
@@ -131,6 +144,17 @@ class Backend {
   /// Picture [C, gh * p, gw * p] to rows [gh * gw, C * p * p], patches row-major, inside a patch as a
   /// convolution weight is flattened (channel, y, x).
   virtual void patchify(const TensorView& picture, int patch_size_px, TensorView& rows) = 0;
+};
+
+class StepScope {
+ public:
+  StepScope(Backend& backend, const StepShape& shape) : backend_(backend) { backend.begin_step(shape); }
+  ~StepScope() { backend_.end_step(); }
+  StepScope(const StepScope&) = delete;
+  StepScope& operator=(const StepScope&) = delete;
+
+ private:
+  Backend& backend_;
 };
 
 }  // namespace triptych

@@ -72,6 +72,8 @@ void ExecObserver::on_begin(const char*) {}
 void ExecObserver::on_end() {}
 
 Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
+void Backend::begin_step(const StepShape&) {}
+void Backend::end_step() noexcept {}
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 
 TensorView ExecContext::linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue) {

@@ -20,6 +20,7 @@
 
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "base/flush_denormals.h"
 #include "base/profile.h"
 
 namespace triptych {
@@ -28,6 +29,8 @@ namespace {
 // How long a thread looks before it sleeps. Operations of one step follow each other within a few
 // microseconds, while a sleep and a wake-up cost about ten.
 constexpr std::chrono::microseconds kSpinTime{8};
+// The same while the pool is kept awake: as long as any work between two calls of a step should take.
+constexpr std::chrono::microseconds kAwakeSpinTime{1000};
 
 inline void relax() noexcept {
 #if defined(__x86_64__)
@@ -39,17 +42,20 @@ inline void relax() noexcept {
 
 // Spins, then sleeps, until done(value of word). Returns with acquire ordering.
 template <typename Done>
-std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, Done done) noexcept {
+std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, const std::atomic<bool>& awake,
+                         Done done) noexcept {
   std::uint32_t value = word.load(std::memory_order_acquire);
   if (done(value)) return value;
-  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+  const auto start = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration waited{0};
   do {
     for (int i = 0; i < 16; ++i) {
       relax();
       value = word.load(std::memory_order_acquire);
       if (done(value)) return value;
     }
-  } while (std::chrono::steady_clock::now() < deadline);
+    waited = std::chrono::steady_clock::now() - start;
+  } while (waited < kSpinTime || (waited < kAwakeSpinTime && awake.load(std::memory_order_relaxed)));
   while (!done(value)) {
     word.wait(value, std::memory_order_acquire);
     value = word.load(std::memory_order_acquire);
@@ -108,6 +114,7 @@ struct ThreadPool::State {
   std::size_t grain = 1;
   std::size_t n_pieces = 0;
   std::uint64_t serial = 0;
+  bool flush = false;          // the caller's mode for denormals
   const char* zone = nullptr;  // of the caller, while events are recorded
   std::exception_ptr error;    // written once, by whoever sets `failed`
 
@@ -115,9 +122,12 @@ struct ThreadPool::State {
   std::atomic<bool> failed{false};
   alignas(64) std::atomic<std::uint32_t> epoch{0};  // changes when a job is published: workers sleep on it
   std::atomic<bool> stopping{false};
+  std::atomic<std::int64_t> n_shared_calls{0};
+  std::atomic<bool> awake{false};  // spin longer before sleeping
   alignas(64) std::atomic<std::uint32_t> gate{0};
   alignas(64) std::atomic<std::uint32_t> run_left{0};  // workers that still have to call run_body
 
+  bool may_spin = true;  // where threads share processors, one that spins keeps another from working
   std::mutex call_mutex;
   std::vector<std::thread> workers;
 
@@ -162,9 +172,10 @@ struct ThreadPool::State {
     std::uint32_t seen = 0;
     std::uint64_t last_run = 0;  // run_body is called once even when a job is joined twice
     for (;;) {
-      seen = wait_until(epoch, [seen](std::uint32_t value) { return value != seen; });
+      seen = wait_until(epoch, awake, [seen](std::uint32_t value) { return value != seen; });
       if (stopping.load(std::memory_order_acquire)) return;
       if (!join()) continue;
+      set_flush_denormals(flush);
       const char* const traced = zone;
       const std::int64_t start_ns = traced != nullptr ? profile_clock_ns() : 0;
       if (for_body != nullptr) {
@@ -183,6 +194,8 @@ struct ThreadPool::State {
   // Publishes the job, works, waits, rethrows. call_mutex is held.
   void execute(std::size_t n_helpers) {
     ++serial;
+    n_shared_calls.fetch_add(1, std::memory_order_relaxed);
+    flush = flushes_denormals();
     error = nullptr;
     zone = profile_traced_zone();
     failed.store(false, std::memory_order_relaxed);
@@ -203,10 +216,10 @@ struct ThreadPool::State {
     }
     const std::int64_t wait_ns = zone != nullptr ? profile_clock_ns() : 0;
     if (run_body != nullptr) {
-      wait_until(run_left, [](std::uint32_t value) { return value == 0; });
+      wait_until(run_left, awake, [](std::uint32_t value) { return value == 0; });
     }
     gate.fetch_sub(kOpen, std::memory_order_relaxed);
-    wait_until(gate, [](std::uint32_t value) { return value == 0; });
+    wait_until(gate, awake, [](std::uint32_t value) { return value == 0; });
     if (zone != nullptr) profile_span(kWaitZone, wait_ns);
     for_body = nullptr;
     run_body = nullptr;
@@ -224,6 +237,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>()) {
   const int count = n_threads < 1 ? usable_cpus() : n_threads;
   const std::vector<int> cpus = pin ? allowed_cpus() : std::vector<int>{};
+  state_->may_spin = count <= usable_cpus();
   state_->workers.reserve(static_cast<std::size_t>(count - 1));
   // Workers inherit a mask that blocks every signal: handlers run on the program's own threads.
   sigset_t all;
@@ -251,6 +265,14 @@ ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>
 }
 
 ThreadPool::~ThreadPool() { state_->stop(); }
+
+void ThreadPool::keep_awake(bool on) noexcept {
+  state_->awake.store(on && state_->may_spin, std::memory_order_relaxed);
+}
+
+std::int64_t ThreadPool::n_shared_calls() const noexcept {
+  return state_->n_shared_calls.load(std::memory_order_relaxed);
+}
 
 int ThreadPool::n_threads() const noexcept { return state_->n_threads(); }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "base/function_ref.h"
@@ -21,7 +22,15 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   int n_threads() const noexcept;
+  /// Calls so far that went to more than one thread.
+  std::int64_t n_shared_calls() const noexcept;
 
+  /// While on, threads that wait for the next call or for each other spin up to a millisecond before they
+  /// sleep: for the time of one step, whose many calls follow each other within microseconds.
+  void keep_awake(bool on) noexcept;
+
+  /// Bodies run with the caller's mode for denormals (base/flush_denormals.h).
+  ///
   /// Calls body(begin, end, thread) until [0, n) is covered once, in pieces of `grain` (at least 1) or less;
   /// `thread` is in [0, n_threads) and no two pieces run at once with the same one. Pieces are handed out as
   /// threads become free, so results must not depend on which thread runs a piece. The first exception of a

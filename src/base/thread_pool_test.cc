@@ -8,6 +8,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <ctime>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "base/flush_denormals.h"
 #include "support/allocation_counter.h"
 
 namespace triptych {
@@ -243,6 +245,50 @@ TEST(ThreadPool, StartsAndStopsOften) {
   for (int i = 0; i < 100; ++i) {
     ThreadPool pool(4);
     if (i % 2 == 0) pool.parallel_for(4, 1, [](std::size_t, std::size_t, int) {});
+  }
+}
+
+// Every thread of a call computes as its caller does, and as before afterwards.
+TEST(ThreadPool, WorkersFlushDenormalsWhenTheCallerDoes) {
+  ThreadPool pool(3);
+  const auto product = [] {
+    volatile float tiny = 1e-30F;
+    volatile float result = tiny * 1e-10F;
+    return static_cast<float>(result);
+  };
+  const auto products = [&] {
+    std::vector<float> out(3, -1.0F);
+    pool.run([&](int thread, int) { out[static_cast<std::size_t>(thread)] = product(); });
+    return out;
+  };
+  const std::vector<float> kept(3, 1e-40F);
+  EXPECT_EQ(products(), kept);
+  {
+    const FlushDenormals scope;
+    EXPECT_TRUE(flushes_denormals());
+    EXPECT_EQ(products(), std::vector<float>(3, 0.0F));
+    {
+      const FlushDenormals inner(false);
+      EXPECT_EQ(products(), kept);
+    }
+    EXPECT_TRUE(flushes_denormals());
+  }
+  EXPECT_FALSE(flushes_denormals());
+  EXPECT_EQ(products(), kept);
+}
+
+// Sleeping workers cost nothing, also when somebody forgot that they are kept awake. Generous bounds, as the
+// machine may be busy.
+TEST(ThreadPool, AnIdlePoolUsesNoProcessorTime) {
+  for (const bool awake : {false, true}) {
+    ThreadPool pool(2);
+    pool.keep_awake(awake);
+    pool.run([](int, int) {});
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));  // longer than any spin
+    const std::clock_t before = std::clock();
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    const double used_s = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+    EXPECT_LT(used_s, 0.1) << awake;
   }
 }
 

@@ -10,9 +10,11 @@
 #include "cli/bench_html.h"
 #include "cli/bench_report.h"
 #include "cli/commands.h"
+#include "cli/dispatch_cost.h"
 #include "cli/flags.h"
 #include "cli/json_output.h"
 #include "cli/machine.h"
+#include "cli/memory_report.h"
 #include "cli/published_shapes.h"
 #include "io/mapped_file.h"
 
@@ -28,6 +30,7 @@ struct BenchFlags {
   std::string compare, html;
   int n_layers = 0;
   bool limits = false, json = false;
+  MemoryFlags memory;
 };
 
 std::vector<std::string> split_at_commas(const std::string& text) {
@@ -87,7 +90,8 @@ int bench_limits(const BenchFlags& flags) {
   return kExitOk;
 }
 
-std::vector<BenchRun> run_all_formats(const BenchFlags& flags) {
+// Of one format alone also what a step costs beside its kernels.
+std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<DispatchCost>& dispatch) {
   std::vector<BenchFlags> all;
   for (const std::string& weights : split_at_commas(flags.model.dtype)) {
     BenchFlags one = flags;
@@ -102,6 +106,11 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags) {
     const auto model = make_model(one, run.model);
     run.weights = one.model.dtype;
     run.report = run_bench(*model, one.options);
+    if (all.size() == 1 && one.options.answer) {
+      const Json config =
+          one.shapes.empty() ? model->checkpoint().config() : published_config(one.shapes, one.n_layers);
+      dispatch = measure_dispatch(*model, config, one.model.load_options());
+    }
     runs.push_back(std::move(run));
   }
   return runs;
@@ -121,22 +130,29 @@ int bench_model(BenchFlags flags) {
   std::optional<EarlierBench> earlier;
   if (!flags.compare.empty())
     earlier = parse_earlier_bench(read_text_file(flags.compare, std::uint64_t{16} << 20), flags.compare);
-  const std::vector<BenchRun> runs = run_all_formats(flags);
+  std::optional<DispatchCost> dispatch;
+  const std::vector<BenchRun> runs = run_all_formats(flags, dispatch);
   const MachineLimits limits = measure_limits(flags.model.n_threads).median;
   if (!flags.html.empty()) write_text_file(flags.html, bench_html(runs, limits));
   if (flags.json) {
     JsonOut out = bench_json(runs, limits);
+    if (dispatch) out["dispatch"] = dispatch_json(*dispatch, runs.front().report);
     if (earlier) out["compared"] = compare_json(*earlier, runs);
     print_json(out);
     return kExitOk;
   }
   std::string text = runs.size() == 1 ? report_text(runs.front(), limits) : sweep_text(runs, limits);
+  if (dispatch) text += dispatch_text(*dispatch, runs.front().report);
   if (earlier) text += "\n" + compare_text(*earlier, runs, limits);
   std::fputs(text.c_str(), stdout);
   return kExitOk;
 }
 
-int bench(const BenchFlags& flags) { return flags.limits ? bench_limits(flags) : bench_model(flags); }
+int bench(const BenchFlags& flags) {
+  if (flags.memory.wanted())
+    return bench_memory(flags.memory, flags.shapes, flags.model.load_options(), flags.json);
+  return flags.limits ? bench_limits(flags) : bench_model(flags);
+}
 
 }  // namespace
 
@@ -198,6 +214,7 @@ void add_bench_command(CLI::App& program, Action& action) {
                  "Write a report with the roofline of every part and what each thread did")
       ->type_name("FILE");
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
+  flags->memory.add_to(app);
   app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
   std::string footer = "Shapes:\n";
   for (const PublishedShape& shape : published_shapes())
@@ -214,6 +231,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       "  triptych bench --shapes llava-1.5-13b --layers 8 --compare earlier.json\n"
       "  triptych bench MODEL --weights bf16,int8,int4:g128 --batch 8\n"
       "  triptych bench MODEL --weights int8 --html report.html\n"
+      "  triptych bench --memory\n"
       "  triptych bench --limits";
   app.footer(footer);
   app.callback([flags, &action] { action = [flags] { return bench(*flags); }; });

@@ -136,6 +136,8 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
       ->type_name("TYPE");
   app.add_flag("--exact-groups", exact_groups,
                "int4: multiply prompts with the groups' own scales, slower; else panels become 8-bit first");
+  app.add_flag("--check-numerics", check_numerics,
+               "Stop at the first infinity or NaN among the activations and name its layer; slower");
   app.add_option("--vision-tower", vision_tower,
                  "Checkpoint of the vision tower, for original LLaVA-1.5 checkpoints, which hold none")
       ->type_name("DIR");
@@ -169,6 +171,7 @@ LoadOptions ModelFlags::load_options() const {
   out.exact_groups = exact_groups;
   out.bf16_activations = activations == "bf16";
   if (vision_attention != "auto") out.int8_vision_attention = vision_attention == "int8";
+  out.check_numerics = check_numerics;
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;
   return out;

@@ -30,6 +30,7 @@ struct ModelFlags {
   bool exact_groups = false;
   std::string vision_attention = "auto";
   std::string activations = "auto";
+  bool check_numerics = false;
   std::string vision_tower;
   bool tie_word_embeddings = false;
 

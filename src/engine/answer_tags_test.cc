@@ -48,7 +48,7 @@ class AnswerTags : public testing::Test {
     if (width > 0) {
       message.parts.push_back({ContentPart::Kind::kImage, ""});
       const auto n = static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3;
-      request.media.push_back({.frames = {Image{width, height, std::vector<std::uint8_t>(n, 200)}}});
+      request.media.push_back({.frames = {Image{width, height, PoolVector<std::uint8_t>(n, 200)}}});
     }
     message.parts.push_back({ContentPart::Kind::kText, text});
     request.messages.push_back(message);
@@ -79,7 +79,7 @@ TEST_F(AnswerTags, PromptsHaveTheReferencesTokens) {
     const auto n = static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3;
     const auto got =
         model_->prepare_prompt("|SPEAKER|" + one["text"].get<std::string>(),
-                               {{.frames = {Image{width, height, std::vector<std::uint8_t>(n, 200)}}}});
+                               {{.frames = {Image{width, height, PoolVector<std::uint8_t>(n, 200)}}}});
     EXPECT_EQ(got.token_ids, want) << one["size"] << one["text"];
   }
 }

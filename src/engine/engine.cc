@@ -4,7 +4,9 @@
 #include <chrono>
 #include <random>
 
+#include "base/allocation_trace.h"
 #include "base/error.h"
+#include "base/flush_denormals.h"
 #include "base/profile.h"
 #include "engine/answer_text.h"
 #include "engine/stop_strings.h"
@@ -41,11 +43,31 @@ std::string_view to_string(FinishReason reason) noexcept {
 }
 
 /// Free pages of the key/value cache.
-struct Engine::Pages {
-  std::vector<std::int32_t> free;
-  explicit Pages(int n) {
-    for (int i = n; i-- > 0;) free.push_back(i);
+class Engine::Pages {
+ public:
+  Pages(int n, std::size_t page_bytes) : page_bytes_(page_bytes) {
+    for (int i = n; i-- > 0;) free_.push_back(i);
   }
+  std::size_t n_free() const noexcept { return free_.size(); }
+  /// n of the free pages, the one given back last first.
+  void take(std::size_t n, std::vector<std::int32_t>& to) {
+    const auto first = free_.end() - static_cast<std::ptrdiff_t>(n);
+    for (auto it = first; it != free_.end(); ++it)
+      note_allocated(AllocationKind::kKvPage, static_cast<std::uintptr_t>(*it), page_bytes_);
+    to.insert(to.end(), first, free_.end());
+    free_.erase(first, free_.end());
+  }
+  void give_back(std::span<const std::int32_t> pages) {
+    for (const std::int32_t page : pages) {
+      const auto id = static_cast<std::uintptr_t>(page);
+      note_released(AllocationKind::kKvPage, id, id);
+    }
+    free_.insert(free_.end(), pages.begin(), pages.end());
+  }
+
+ private:
+  std::vector<std::int32_t> free_;
+  std::size_t page_bytes_;
 };
 
 struct Engine::Sequence {
@@ -102,7 +124,9 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                                              .page_tokens = kPageTokens,
                                              .n_pages = static_cast<int>(n_pages),
                                              .dtype = options_.kv_cache_dtype});
-  pages_ = std::make_unique<Pages>(static_cast<int>(n_pages));
+  pages_ = std::make_unique<Pages>(static_cast<int>(n_pages),
+                                   kv_cache_->bytes() / static_cast<std::size_t>(n_pages));
+  if (model.checks_numerics()) numerics_.emplace();
 }
 
 Engine::~Engine() = default;
@@ -163,7 +187,7 @@ void Engine::admit() {
     Sequence& s = *waiting_.front();
     if (s.cancelled) {
       s.result.finish_reason = FinishReason::kCancelled;
-      pages_->free.insert(pages_->free.end(), s.pages.begin(), s.pages.end());  // of a prefix it took
+      pages_->give_back(s.pages);  // of a prefix it took
       s.pages.clear();
       finished_.push_back(std::move(waiting_.front()));
       waiting_.pop_front();
@@ -195,7 +219,7 @@ void Engine::take_prefix(Sequence& s) {
   if (best == kept_.end() || n_best <= 0) return;
   s.pages = std::move(best->pages);
   const auto n_pages = static_cast<std::ptrdiff_t>(pages_for(n_best));
-  pages_->free.insert(pages_->free.end(), s.pages.begin() + n_pages, s.pages.end());
+  pages_->give_back(std::span(s.pages).subspan(static_cast<std::size_t>(n_pages)));
   s.pages.resize(static_cast<std::size_t>(n_pages));
   s.n_done = s.result.n_reused_tokens = n_best;
   kept_.erase(best);
@@ -204,13 +228,12 @@ void Engine::take_prefix(Sequence& s) {
 // Brings the sequence to n pages, at the cost of kept sequences, the oldest first. False: it has to wait.
 bool Engine::find_pages(Sequence& s, std::size_t n) {
   const std::size_t more = n > s.pages.size() ? n - s.pages.size() : 0;
-  while (pages_->free.size() < more && !kept_.empty()) {
-    pages_->free.insert(pages_->free.end(), kept_.back().pages.begin(), kept_.back().pages.end());
+  while (pages_->n_free() < more && !kept_.empty()) {
+    pages_->give_back(kept_.back().pages);
     kept_.pop_back();
   }
-  if (pages_->free.size() < more) return false;
-  s.pages.insert(s.pages.end(), pages_->free.end() - static_cast<std::ptrdiff_t>(more), pages_->free.end());
-  pages_->free.resize(pages_->free.size() - more);
+  if (pages_->n_free() < more) return false;
+  pages_->take(more, s.pages);
   return true;
 }
 
@@ -236,7 +259,7 @@ void Engine::keep(Sequence& s) {
   s.pages.erase(s.pages.begin(), s.pages.begin() + n_pages);
   kept_.push_front(std::move(out));
   if (kept_.size() <= static_cast<std::size_t>(options_.max_kept_sequences)) return;
-  pages_->free.insert(pages_->free.end(), kept_.back().pages.begin(), kept_.back().pages.end());
+  pages_->give_back(kept_.back().pages);
   kept_.pop_back();
 }
 
@@ -246,7 +269,7 @@ void Engine::finish(Sequence& s, FinishReason reason) {
     s.result.regions = model_.model().find_regions(model_.tokenizer().decode(s.result.token_ids),
                                                    s.result.token_ids, s.plans);
   if (&s != probe_.get()) keep(s);
-  pages_->free.insert(pages_->free.end(), s.pages.begin(), s.pages.end());
+  pages_->give_back(s.pages);
   s.pages.clear();
   s.media_rows = Tensor();
   s.request.media.clear();
@@ -259,7 +282,7 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
   const ProfileZone zone("vision");
   const Clock::time_point start = Clock::now();
   arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observer);
+  ExecContext cx(model_.backend(), arena_, observe(observer, "vision"));
   // Rows that are in the cache of keys and values already are not needed, rows of pictures seen lately not
   // made again. An observer wants to see all of it.
   std::vector<MediaItem> to_encode;
@@ -287,6 +310,7 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
       copy(*visual_cache_.find(item), rows_of(item));
   if (!to_encode.empty()) {
     n_media_encoded_ += static_cast<std::int64_t>(to_encode.size());
+    const StepScope step(model_.backend(), {.n_sequences = static_cast<std::int64_t>(to_encode.size())});
     const TensorView rows = model_.model().encode_media(cx, to_encode);
     std::int64_t first = 0;
     for (const MediaItem* item : places) {
@@ -300,6 +324,13 @@ void Engine::encode_sequence(Sequence& s, ExecObserver* observer) {
   }
   for (MediaItem& item : s.request.media) item.pixels = Tensor();
   s.result.timings.encode_ms += ms_since(start);
+}
+
+// The observer of a run: the check, when there is one, sees everything first.
+ExecObserver* Engine::observe(ExecObserver* wanted, std::string_view part) {
+  if (!numerics_) return wanted;
+  numerics_->restart(wanted, part);
+  return &*numerics_;
 }
 
 TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std::int64_t> n_rows,
@@ -354,7 +385,9 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
     }
   }
   arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observer);
+  ExecContext cx(model_.backend(), arena_, observe(observer, "language"));
+  const StepScope step(model_.backend(), {.n_rows = static_cast<std::int64_t>(n_tokens),
+                                          .n_sequences = static_cast<std::int64_t>(sequences.size())});
   const TensorView logits = model_.model().forward(cx, {.token_ids = ids_,
                                                         .positions = positions_,
                                                         .sequences = kv_sequences_,
@@ -362,6 +395,7 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
                                                         .kv_cache = kv_cache_.get(),
                                                         .media = overrides_,
                                                         .logit_rows = logit_rows_});
+  if (numerics_) numerics_->check("logits", logits);
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->n_done += n_rows[i];
   return logits;
 }
@@ -403,6 +437,7 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
 }
 
 bool Engine::step() {
+  const FlushDenormals no_denormals;
   admit();
   for (auto& s : running_)
     if (s->cancelled) finish(*s, FinishReason::kCancelled);
@@ -463,13 +498,16 @@ GenerationResult Engine::generate(PreparedRequest request, const SamplingParams&
 }
 
 TensorView Engine::encode_media(std::span<const MediaItem> media, ExecObserver* observer) {
+  const FlushDenormals no_denormals;
   const ProfileZone zone("vision");
   arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observer);
+  ExecContext cx(model_.backend(), arena_, observe(observer, "vision"));
+  const StepScope step(model_.backend(), {.n_sequences = static_cast<std::int64_t>(media.size())});
   return model_.model().encode_media(cx, media);
 }
 
 TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* observer) {
+  const FlushDenormals no_denormals;
   if (probe_) finish(*probe_, FinishReason::kCancelled);
   probe_ = std::make_unique<Sequence>();
   Sequence& s = *probe_;
@@ -497,6 +535,7 @@ TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* 
 }
 
 TensorView Engine::forward_next(std::int32_t id, ExecObserver* observer) {
+  const FlushDenormals no_denormals;
   TRIPTYCH_CHECK(probe_ != nullptr, "forward_next before forward_prompt");
   Sequence& s = *probe_;
   if (s.n_done + 1 > options_.max_context_tokens)

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/numerics_check.h"
 #include "engine/kept_sequence.h"
 #include "engine/load.h"
 #include "engine/request.h"
@@ -70,9 +71,10 @@ class Engine {
 
  private:
   struct Sequence;
-  struct Pages;
+  class Pages;
   void admit();
   void keep(Sequence& sequence);
+  ExecObserver* observe(ExecObserver* wanted, std::string_view part);
   void take_prefix(Sequence& sequence);
   bool find_pages(Sequence& sequence, std::size_t n);
   void finish(Sequence& sequence, FinishReason reason);
@@ -87,6 +89,7 @@ class Engine {
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Pages> pages_;
   Arena arena_;
+  std::optional<NumericsCheck> numerics_;  // when the model was loaded so
   RequestId next_id_ = 1;
   std::deque<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;

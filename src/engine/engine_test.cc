@@ -8,6 +8,8 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "base/flush_denormals.h"
+#include "base/memory_pool.h"
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
 #include "support/allocation_counter.h"
@@ -201,13 +203,49 @@ TEST_F(EngineTest, ASteadyStepTakesNoMemoryFromTheArena) {
   EXPECT_EQ(engine.n_arena_allocations(), warm);
 }
 
+// Loaded with check_numerics, an engine names the part in which the first NaN appears, and answers the same.
+TEST_F(EngineTest, NumericsAreCheckedWhenTheModelWasLoadedSo) {
+  const auto checking = LoadedModel::open(kModel, {.n_threads = 2, .check_numerics = true});
+  Engine engine(*checking, {.visual_cache_bytes = std::size_t{1} << 20});
+  for (int i = 0; i < 2; ++i)
+    EXPECT_EQ(
+        engine.generate(checking->prepare(question("Which shape is orange?", {"0000.png"})), greedy()).text,
+        "square");
+  PreparedRequest bad = checking->prepare(question("Which shape is orange?", {"0001.png"}));
+  bad.media[0].pixels.f32()[3] = std::numeric_limits<float>::quiet_NaN();
+  Engine other(*checking);
+  try {
+    other.generate(std::move(bad), greedy());
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                testing::AllOf(testing::HasSubstr("vision: input"), testing::HasSubstr("not finite"),
+                               testing::HasSubstr("the first nan at")));
+  }
+}
+
+TEST_F(EngineTest, StepsLeaveTheCallersDenormalsAlone) {
+  Engine engine(model());
+  ASSERT_FALSE(flushes_denormals());
+  bool inside = false;
+  engine.generate(model().prepare(question("Which shape is orange?", {"0000.png"})), greedy(),
+                  [&](const TokenEvent&) {
+                    inside = flushes_denormals();
+                    return true;
+                  });
+  EXPECT_TRUE(inside);
+  EXPECT_FALSE(flushes_denormals());
+}
+
 TEST_F(EngineTest, AWarmStepAllocatesNothing) {
   Engine engine(model());
   engine.forward_prompt(model().prepare(question("Describe the image.", {"0000.png"})), nullptr);
   for (int i = 0; i < 4; ++i) engine.forward_next(300 + i, nullptr);
   const long before = n_allocations();
+  const std::int64_t of_pool = MemoryPool::process().stats().n_allocations;
   for (int i = 0; i < 32; ++i) engine.forward_next(300 + i, nullptr);
   EXPECT_EQ(n_allocations(), before);
+  EXPECT_EQ(MemoryPool::process().stats().n_allocations, of_pool);
   allocate_once();
   EXPECT_GT(n_allocations(), before) << "the counter does not count";
 }

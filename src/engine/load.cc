@@ -157,6 +157,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
                                                const LoadOptions& options) {
   const ProfileZone zone("load");
   std::unique_ptr<LoadedModel> out(new LoadedModel);
+  out->check_numerics_ = options.check_numerics;
   CheckpointOptions checkpoint_options;
   checkpoint_options.links = options.links;
   // The architecture is looked at first: a wrong directory should say so, not complain about its weights.
@@ -245,6 +246,7 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
                                                               const LoadOptions& options) {
   check_exact_groups(options, options.weight_formats);
   std::unique_ptr<LoadedModel> out(new LoadedModel);
+  out->check_numerics_ = options.check_numerics;
   out->own_config_ = config;
   ModelSource source{.config = JsonView(out->own_config_, "config.json"),
                      .preprocessor = std::nullopt,

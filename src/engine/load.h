@@ -32,6 +32,7 @@ struct LoadOptions {
   bool exact_groups = false;                       // see CpuBackendOptions
   bool bf16_activations = false;                   // see CpuBackendOptions
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
+  bool check_numerics = false;  // engines look for infinities and NaN (backend/numerics_check.h)
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};
   /// Called while matrices are read, with bytes of the checkpoint.
@@ -55,6 +56,7 @@ class LoadedModel {
   const ModelInfo& info() const { return model_->info(); }
   Backend& backend() { return *backend_; }
   ThreadPool& media_pool() { return *media_pool_; }
+  bool checks_numerics() const noexcept { return check_numerics_; }
   bool has_tokenizer() const noexcept { return tokenizer_ != nullptr; }
   const Tokenizer& tokenizer() const;
   const ChatTemplate& chat_template() const;
@@ -104,6 +106,7 @@ class LoadedModel {
   SamplingParams generation_defaults_;
   std::vector<std::int32_t> stop_token_ids_;
   std::vector<std::int32_t> shown_specials_;
+  bool check_numerics_ = false;
 };
 
 /// Throws Error(kUnsupported) that names the families with videos when this one has none.

@@ -12,7 +12,7 @@ namespace triptych {
 namespace {
 
 Image grey(int width, int height) {
-  return {width, height, std::vector<std::uint8_t>(static_cast<std::size_t>(width * height * 3), 128)};
+  return {width, height, PoolVector<std::uint8_t>(static_cast<std::size_t>(width * height * 3), 128)};
 }
 
 Rgb8 at(const Image& image, int x, int y) {

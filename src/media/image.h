@@ -4,7 +4,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
+
+#include "base/pool_vector.h"
 
 namespace triptych {
 
@@ -21,7 +22,7 @@ inline constexpr Rgb8 kBlack{0, 0, 0};
 struct Image {
   int width_px = 0;
   int height_px = 0;
-  std::vector<std::uint8_t> rgb;
+  PoolVector<std::uint8_t> rgb;
 
   /// Bytes from one row to the next.
   std::size_t row_bytes() const noexcept { return static_cast<std::size_t>(width_px) * 3; }

@@ -90,19 +90,19 @@ TEST(Decode, ProbeTellsTheForm) {
 // Transparent pixels show the background, not the colour that lies unseen below them.
 TEST(Decode, TransparencyIsLaidOverWhite) {
   EXPECT_EQ(decode_image(extra("case_rgba.png"), {}, "").rgb,
-            (std::vector<std::uint8_t>{255, 255, 255, 255, 127, 127}));
+            (PoolVector<std::uint8_t>{255, 255, 255, 255, 127, 127}));
   EXPECT_EQ(decode_image(extra("case_palette.png"), {}, "").rgb,
-            (std::vector<std::uint8_t>{255, 255, 255, 0, 0, 255}));
+            (PoolVector<std::uint8_t>{255, 255, 255, 0, 0, 255}));
   EXPECT_EQ(decode_image(extra("case_grey_alpha.png"), {}, "").rgb,
-            (std::vector<std::uint8_t>{255, 255, 255}));
+            (PoolVector<std::uint8_t>{255, 255, 255}));
 }
 
 TEST(Decode, BackgroundIsASetting) {
   const Rgb8 green{0, 200, 0};
   EXPECT_EQ(decode_image(extra("case_rgba.png"), {}, "", green).rgb,
-            (std::vector<std::uint8_t>{0, 200, 0, 128, 100, 0}));
+            (PoolVector<std::uint8_t>{0, 200, 0, 128, 100, 0}));
   EXPECT_EQ(decode_image(extra("case_palette.png"), {}, "", green).rgb,
-            (std::vector<std::uint8_t>{0, 200, 0, 0, 0, 255}));
+            (PoolVector<std::uint8_t>{0, 200, 0, 0, 0, 255}));
   EXPECT_EQ(decode_image(extra("offset.gif"), {}, "", green).rgb[1], 200);
 }
 

@@ -23,8 +23,8 @@ TEST(EncodePng, DecodesToTheSamePixels) {
 
 TEST(EncodePng, RefusesWhatItCannotWrite) {
   EXPECT_THROW(encode_png({}), Error);
-  EXPECT_THROW(encode_png({2, 2, std::vector<std::uint8_t>(11)}), Error);
-  const Image wide{1'000'001, 1, std::vector<std::uint8_t>(3'000'003)};
+  EXPECT_THROW(encode_png({2, 2, PoolVector<std::uint8_t>(11)}), Error);
+  const Image wide{1'000'001, 1, PoolVector<std::uint8_t>(3'000'003)};
   try {
     encode_png(wide);
     FAIL();

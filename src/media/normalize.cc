@@ -16,7 +16,7 @@ std::size_t n_bytes(SizePx size) {
 }
 
 Image filled(SizePx size, Rgb8 colour) {
-  Image image{size.width_px, size.height_px, std::vector<std::uint8_t>(n_bytes(size))};
+  Image image{size.width_px, size.height_px, PoolVector<std::uint8_t>(n_bytes(size))};
   if (colour == kBlack) return image;
   for (std::size_t i = 0; i < image.rgb.size(); i += 3) {
     image.rgb[i] = colour.r;
@@ -70,7 +70,7 @@ Image crop(const Image& image, int left, int top, SizePx size) {
                      size.width_px <= image.width_px - left && size.height_px <= image.height_px - top,
                  "crop of {} x {} at ({}, {}) from {} x {}", size.width_px, size.height_px, left, top,
                  image.width_px, image.height_px);
-  Image out{size.width_px, size.height_px, std::vector<std::uint8_t>(n_bytes(size))};
+  Image out{size.width_px, size.height_px, PoolVector<std::uint8_t>(n_bytes(size))};
   copy_rectangle(image, {left, top}, out, {0, 0}, size);
   return out;
 }

@@ -73,7 +73,7 @@ TEST(Fuyu, OnePictureBeforeTheText) {
 }
 
 TEST(Fuyu, PaddingIsNearlyBlackAndNothingIsEnlarged) {
-  Image image{.width_px = 31, .height_px = 1, .rgb = std::vector<std::uint8_t>(31 * 3, 255)};
+  Image image{.width_px = 31, .height_px = 1, .rgb = PoolVector<std::uint8_t>(31 * 3, 255)};
   const MediaPlan p = plan(31, 1);
   EXPECT_EQ(p.resized_width_px, 31);
   const Tensor pixels = model().preprocess({&image, 1}, p, nullptr);

@@ -81,7 +81,7 @@ TEST_F(LlavaNextGeometry, EverySmallSizeHasAsManyRowsAsThePlanSays) {
 
 TEST_F(LlavaNextGeometry, EncoderGivesTheRowsThatWerePlanned) {
   const auto model = make();
-  Image image{.width_px = 55, .height_px = 88, .rgb = std::vector<std::uint8_t>(55 * 88 * 3, 100)};
+  Image image{.width_px = 55, .height_px = 88, .rgb = PoolVector<std::uint8_t>(55 * 88 * 3, 100)};
   MediaItem item;
   item.plan = model->plan_media({.width_px = 55, .height_px = 88}, {});
   item.pixels = model->preprocess({&image, 1}, item.plan, nullptr);

@@ -34,7 +34,7 @@ std::unique_ptr<Loaded> load(const std::string& vision, const std::string& extra
 // Rows that the encoder gives for one picture; the plan must say the same.
 std::int64_t encoded_rows(const std::string& vision, const std::string& extra) {
   const auto loaded = load(vision, extra);
-  Image image{.width_px = 50, .height_px = 40, .rgb = std::vector<std::uint8_t>(50 * 40 * 3, 100)};
+  Image image{.width_px = 50, .height_px = 40, .rgb = PoolVector<std::uint8_t>(50 * 40 * 3, 100)};
   MediaMeta meta;
   meta.width_px = 50;
   meta.height_px = 40;

@@ -82,9 +82,8 @@ std::optional<MediaPlan> plan_of(const Model& model, int width, int height,
 }
 
 Image picture(int width, int height) {
-  Image out{
-      width, height,
-      std::vector<std::uint8_t>(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3)};
+  Image out{width, height,
+            PoolVector<std::uint8_t>(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3)};
   std::uint32_t state = 1;
   for (std::uint8_t& value : out.rgb)
     value = static_cast<std::uint8_t>((state = state * 1664525U + 1013904223U) >> 24);
@@ -201,7 +200,7 @@ TEST_P(PictureSizes, LargeAndNarrow) {
     if (!plan) continue;
     const Image image = w == 8000
                             ? Image{w, h,
-                                    std::vector<std::uint8_t>(
+                                    PoolVector<std::uint8_t>(
                                         static_cast<std::size_t>(w) * static_cast<std::size_t>(h) * 3, 100)}
                             : picture(w, h);
     check_pixels_and_prompt(*model, model->preprocess({&image, 1}, *plan, nullptr), *plan, size_text(w, h));

@@ -222,7 +222,7 @@ TEST(Qwen2Processor, AllSmallSizesGivePixels) {
 
 TEST(Qwen2Processor, LargePicture) {
   const Qwen2ImageProcessor p = processor(R"({"min_pixels": 3136, "max_pixels": 1003520})");
-  const Image image{8000, 8000, std::vector<std::uint8_t>(std::size_t{8000} * 8000 * 3, 128)};
+  const Image image{8000, 8000, PoolVector<std::uint8_t>(std::size_t{8000} * 8000 * 3, 128)};
   const MediaPlan plan = p.plan({.width_px = 8000, .height_px = 8000}, {}, kManyTokens);
   EXPECT_EQ(plan.n_tokens, 1225);
   const Tensor patches = p({&image, 1}, plan, nullptr);

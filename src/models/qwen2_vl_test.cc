@@ -128,7 +128,7 @@ TEST(Qwen2Vl, PicturesDoNotSeeEachOther) {
   GoldenModel model(kOwnGolden);
   std::vector<MediaItem> items;
   for (const auto& [w, h] : {std::pair{90, 90}, std::pair{131, 77}, std::pair{40, 200}}) {
-    Image image{w, h, std::vector<std::uint8_t>(static_cast<std::size_t>(w * h * 3))};
+    Image image{w, h, PoolVector<std::uint8_t>(static_cast<std::size_t>(w * h * 3))};
     for (std::size_t i = 0; i < image.rgb.size(); ++i) image.rgb[i] = static_cast<std::uint8_t>(i * i % 251);
     MediaItem item;
     item.plan = model.model().plan_media({.width_px = w, .height_px = h}, {});

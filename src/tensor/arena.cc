@@ -3,21 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/allocation_trace.h"
+#include "base/asan.h"
 #include "base/error.h"
-
-#if defined(__SANITIZE_ADDRESS__)
-#define TRIPTYCH_ASAN 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define TRIPTYCH_ASAN 1
-#endif
-#endif
-#ifdef TRIPTYCH_ASAN
-#include <sanitizer/asan_interface.h>
-#else
-#define ASAN_POISON_MEMORY_REGION(data, size) (static_cast<void>(data), static_cast<void>(size))
-#define ASAN_UNPOISON_MEMORY_REGION(data, size) (static_cast<void>(data), static_cast<void>(size))
-#endif
 
 namespace triptych {
 namespace {
@@ -41,11 +29,12 @@ Arena::~Arena() { release(); }
 void Arena::add_chunk(std::size_t size_bytes) {
   // The list grows first: should its own growth fail, no chunk is lost.
   chunks_.reserve(chunks_.size() + 1);
+  const ChunkScope scope;
   Buffer chunk = allocate_(size_bytes);
   TRIPTYCH_CHECK(
       chunk.size_bytes() >= size_bytes && reinterpret_cast<std::uintptr_t>(chunk.data()) % kAlign == 0,
       "arena: the allocator gave {} of {} bytes", chunk.size_bytes(), size_bytes);
-  ASAN_POISON_MEMORY_REGION(chunk.data(), chunk.size_bytes());
+  TRIPTYCH_POISON(chunk.data(), chunk.size_bytes());
   chunks_.push_back(std::move(chunk));
   ++n_chunk_allocations_;
 }
@@ -64,7 +53,8 @@ std::byte* Arena::make_bytes(std::size_t size_bytes) {
   offset_bytes_ += size;
   in_use_bytes_ += size;
   peak_bytes_ = std::max(peak_bytes_, in_use_bytes_);
-  ASAN_UNPOISON_MEMORY_REGION(out, size_bytes);
+  TRIPTYCH_UNPOISON(out, size_bytes);
+  note_allocated(AllocationKind::kTensor, reinterpret_cast<std::uintptr_t>(out), size_bytes);
   return out;
 }
 
@@ -83,7 +73,10 @@ Arena::Mark Arena::mark() const noexcept { return {chunk_, offset_bytes_, in_use
 void Arena::rewind(const Mark& mark) noexcept {
   for (std::size_t i = mark.chunk; i < chunks_.size() && i <= chunk_; ++i) {
     const std::size_t kept = i == mark.chunk ? mark.offset_bytes : 0;
-    ASAN_POISON_MEMORY_REGION(chunks_[i].data() + kept, chunks_[i].size_bytes() - kept);
+    if (kept == chunks_[i].size_bytes()) continue;
+    const auto begin = reinterpret_cast<std::uintptr_t>(chunks_[i].data());
+    note_released(AllocationKind::kTensor, begin + kept, begin + chunks_[i].size_bytes() - 1);
+    TRIPTYCH_POISON(chunks_[i].data() + kept, chunks_[i].size_bytes() - kept);
   }
   chunk_ = mark.chunk;
   offset_bytes_ = mark.offset_bytes;
@@ -99,7 +92,8 @@ void Arena::reset() {
 }
 
 void Arena::release() noexcept {
-  for (const Buffer& chunk : chunks_) ASAN_UNPOISON_MEMORY_REGION(chunk.data(), chunk.size_bytes());
+  rewind({});
+  for (const Buffer& chunk : chunks_) TRIPTYCH_UNPOISON(chunk.data(), chunk.size_bytes());
   chunks_.clear();
   chunk_ = 0;
   offset_bytes_ = 0;

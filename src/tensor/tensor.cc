@@ -1,14 +1,11 @@
 #include "tensor/tensor.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include "base/error.h"
+#include "base/log.h"
+#include "base/memory_pool.h"
 
 namespace triptych {
 namespace {
@@ -26,21 +23,12 @@ void for_each_row(const TensorView& a, const TensorView& b, Body body) {
   for (std::int64_t i = 0; i < a.dim(0); ++i) for_each_row(a.row(i), b.row(i), body);
 }
 
-// Matrices are streamed from memory: in small pages the processor waits for address translations (5 to 20 %
-// of a product with one row). Only whole huge pages inside the block are asked for, so nothing is wasted.
-constexpr std::size_t kHugePage_bytes = std::size_t{2} << 20;
-
-void* allocate_aligned(std::size_t size_bytes) {
-  if (size_bytes < kHugePage_bytes) {
-    constexpr std::size_t kAlign = Buffer::kAlignment_bytes;
-    return std::aligned_alloc(kAlign, (size_bytes + kAlign - 1) / kAlign * kAlign);
+void release(const void* data) noexcept {
+  try {
+    MemoryPool::process().release(static_cast<std::byte*>(const_cast<void*>(data)));
+  } catch (const std::exception& problem) {  // somebody wrote over the pool's books: nothing to be saved
+    log_warning("{}", problem.what());
   }
-  void* data = nullptr;
-  if (posix_memalign(&data, kHugePage_bytes, size_bytes) != 0) return nullptr;
-#if defined(MADV_HUGEPAGE)
-  madvise(data, size_bytes / kHugePage_bytes * kHugePage_bytes, MADV_HUGEPAGE);  // a hint
-#endif
-  return data;
 }
 
 }  // namespace
@@ -173,12 +161,8 @@ TensorView TensorView::merge_first() const {
 Buffer Buffer::allocate(std::size_t size_bytes) {
   Buffer out;
   if (size_bytes == 0) return out;
-  // Beyond the address space of any process: the allocator need not even be asked.
-  constexpr std::size_t kMaxBytes = std::size_t{1} << 47;
-  void* data = size_bytes > kMaxBytes ? nullptr : allocate_aligned(size_bytes);
-  if (data == nullptr) fail(ErrorCode::kOutOfMemory, "no memory for {} bytes", size_bytes);
-  out.owner_ = std::shared_ptr<const void>(data, [](const void* p) { std::free(const_cast<void*>(p)); });
-  out.data_ = static_cast<std::byte*>(data);
+  out.data_ = MemoryPool::process().allocate(size_bytes);
+  out.owner_ = std::shared_ptr<const void>(out.data_, release);
   out.size_bytes_ = size_bytes;
   return out;
 }

@@ -90,7 +90,8 @@ class Buffer {
   static constexpr std::size_t kAlignment_bytes = 64;
 
   Buffer() = default;
-  /// New memory, 64-byte aligned, not initialised, in huge pages from 2 MiB on where the system grants them.
+  /// New memory of the process's pool (base/memory_pool.h), 64-byte aligned, not initialised, in huge pages
+  /// from 2 MiB on where the system grants them.
   /// Throws Error(kOutOfMemory).
   static Buffer allocate(std::size_t size_bytes);
   /// The same, zeroed.

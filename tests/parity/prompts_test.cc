@@ -35,7 +35,7 @@ std::unique_ptr<LoadedModel> open(const std::string& name) {
 }
 
 MediaInput grey_picture(int grey) {
-  Image image{56, 56, std::vector<std::uint8_t>(56 * 56 * 3, static_cast<std::uint8_t>(grey))};
+  Image image{56, 56, PoolVector<std::uint8_t>(56 * 56 * 3, static_cast<std::uint8_t>(grey))};
   return {.frames = {std::move(image)}, .is_video = false, .frames_per_s = 0};
 }
 

@@ -22,6 +22,9 @@ namespace triptych::kernels {
 
 inline constexpr int kS4MaxRows = 6;
 inline constexpr int kS4PanelWidth = 64;
+inline constexpr ptrdiff_t kS4MaxK = 65536;
+// A group may be a whole row: codes u <= 15 (a zero point as well) times |q| <= 127, and their difference.
+static_assert(int64_t{15 + 15} * 127 * kS4MaxK <= INT32_MAX);
 
 struct S4Layout {
   ptrdiff_t k;

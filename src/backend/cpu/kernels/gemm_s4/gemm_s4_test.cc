@@ -95,6 +95,35 @@ TEST(GemmS4, RowsMatchDoublesAndEachOther) {
   }
 }
 
+// The largest sums there can be: every code and byte at its end, one group of the longest K.
+TEST(GemmS4, ExtremesDoNotOverflow) {
+  const S4Layout layout{kS4MaxK, kS4MaxK, true};
+  for (const int zero : {0, 15}) {
+    Panel panel(layout, 1);
+    std::uint8_t* at = panel.bytes.get();
+    const std::ptrdiff_t n_codes = layout.blocks(0) * 256;
+    std::memset(at, zero == 0 ? 0xFF : 0, static_cast<std::size_t>(n_codes));
+    const std::uint16_t one = f32_to_f16(1.0F);
+    for (int c = 0; c < kS4PanelWidth; ++c) std::memcpy(at + n_codes + 2 * c, &one, 2);
+    std::memset(at + n_codes + 2 * kS4PanelWidth, zero, kS4PanelWidth);
+    for (const int sign : {1, -1}) {
+      const std::vector<std::int8_t> q(static_cast<std::size_t>(kS4MaxK),
+                                       static_cast<std::int8_t>(sign * 127));
+      const auto sum = static_cast<std::int32_t>(sign * 127 * kS4MaxK);
+      const float row_scale = 1;
+      for (const Isa isa : isas_to_test()) {
+        std::vector<float> y(kS4PanelWidth);
+        gemm_s4_kernels(isa).rows(
+            {layout, 1, q.data(), kS4MaxK, &sum, &row_scale, panel.bytes.get(), y.data(), kS4PanelWidth});
+        for (const float value : y)
+          ASSERT_EQ(value,
+                    static_cast<float>(sign * (zero == 0 ? 15 : -15)) * 127.0F * static_cast<float>(kS4MaxK))
+              << gemm_s4_kernels(isa).name << " zero=" << zero;
+      }
+    }
+  }
+}
+
 TEST(GemmS4, RequantizedWeightsAreWithinHalfAStep) {
   for (const S4Layout& layout : kLayouts) {
     const Panel panel(layout, 6);

@@ -17,6 +17,9 @@ namespace triptych::kernels {
 inline constexpr int kS8MaxRows = 6;      // of a tile
 inline constexpr int kS8PanelWidth = 64;  // columns of a tile
 inline constexpr ptrdiff_t kS8MaxK = 65536;
+// What a tile sums up: unsigned bytes (w + 128 <= 255) times |q| <= 127. And what is put right with: 128 sum
+// q.
+static_assert(int64_t{255} * 127 * kS8MaxK <= INT32_MAX);
 
 /// Groups of four along k; what is beyond k is padding.
 constexpr ptrdiff_t s8_quads(ptrdiff_t k) { return (k + 3) / 4; }

@@ -1,0 +1,318 @@
+#include "base/memory_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "base/allocation_trace.h"
+#include "base/asan.h"
+#include "base/error.h"
+
+namespace triptych {
+namespace {
+
+constexpr std::size_t kUnit_bytes = PageHeap::kUnit_bytes;
+constexpr std::size_t kSlabOfSmall_bytes = 64 * 1024;
+constexpr std::uint32_t kTileObjects = 8;  // of a slab
+// Squares of 64 and of 128 elements of 4 bits to 32 bits; 2 KiB, the least, is a small size.
+constexpr std::size_t kTile_bytes[] = {4096, 8192, 16384, 32768, 65536};
+constexpr std::int64_t kStretch_calls = 1024;
+
+// What a unit's tag says, when not zero.
+constexpr std::uint32_t kSpanTag = 0x80000000;  // first unit of a span; below: its length in units
+// else the number of the slab, plus one.
+
+constexpr std::byte kGuardByte{0xA5};
+
+std::size_t rounded(std::size_t n, std::size_t unit) { return (n + unit - 1) / unit * unit; }
+
+std::size_t guard_of(const MemoryPoolOptions& options) {
+#ifdef TRIPTYCH_ASAN
+  static_cast<void>(options);
+  return 64;  // poisoned
+#else
+  return options.check_bounds ? 64 : 0;
+#endif
+}
+
+}  // namespace
+
+MemoryPool::MemoryPool(const MemoryPoolOptions& options)
+    : options_(options),
+      guard_bytes_(guard_of(options)),
+      heap_(options.huge_pages == HugePages::kReserved ? HugePages::kNone : options.huge_pages,
+            options.region_bytes) {
+  if (options.huge_pages == HugePages::kReserved) heap_.set_huge_pages(HugePages::kReserved);
+  // Four sizes to each doubling: at most a fifth is lost above 256 bytes.
+  std::size_t units = 0;
+  for (const std::size_t n : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32}) {
+    for (; units <= n; ++units) small_class_[units] = static_cast<std::uint8_t>(classes_.size());
+    add_class(n * kAlignment_bytes);
+  }
+  for (const std::size_t size_bytes : kTile_bytes) add_class(size_bytes);
+}
+
+MemoryPool::~MemoryPool() {
+  for (const auto& [data, size_bytes] : direct_) {
+    TRIPTYCH_UNPOISON(data, size_bytes);
+    munmap(const_cast<std::byte*>(data), size_bytes);
+  }
+}
+
+MemoryPool& MemoryPool::process() {
+  static MemoryPool& pool = *new MemoryPool;  // buffers of static objects may outlive every other static
+  return pool;
+}
+
+void MemoryPool::add_class(std::size_t object_bytes) {
+  SlabClass c;
+  c.object_bytes = object_bytes;
+  c.n_objects = object_bytes <= kMaxSmall_bytes
+                    ? static_cast<std::uint32_t>(kSlabOfSmall_bytes / object_bytes)
+                    : kTileObjects;
+  classes_.push_back(std::move(c));
+}
+
+void MemoryPool::add_size(std::size_t size_bytes) {
+  const std::scoped_lock lock(mutex_);
+  TRIPTYCH_CHECK(size_bytes <= kMaxClass_bytes, "a slab class of {} bytes", size_bytes);
+  const std::size_t granted = rounded(size_bytes + guard_bytes_, kUnit_bytes);
+  if (granted > kMaxSmall_bytes && class_of(granted) < 0) add_class(granted);
+}
+
+int MemoryPool::class_of(std::size_t size_bytes) const noexcept {
+  if (size_bytes <= kMaxSmall_bytes)
+    return small_class_[(size_bytes + kAlignment_bytes - 1) / kAlignment_bytes];
+  const std::size_t whole = rounded(size_bytes, kUnit_bytes);
+  for (std::size_t i = small_class_[kMaxSmall_bytes / kAlignment_bytes] + std::size_t{1}; i < classes_.size();
+       ++i)
+    if (classes_[i].object_bytes == whole) return static_cast<int>(i);
+  return -1;
+}
+
+bool MemoryPool::add_slab(int size_class) {
+  SlabClass& c = classes_[static_cast<std::size_t>(size_class)];
+  const std::size_t n_units = rounded(c.object_bytes * c.n_objects, kUnit_bytes) / kUnit_bytes;
+  c.usable.reserve(c.usable.size() + 1);
+  if (unused_slabs_.empty()) {
+    unused_slabs_.reserve(slabs_.size() + 1);
+    slabs_.emplace_back();
+    unused_slabs_.push_back(static_cast<std::uint32_t>(slabs_.size() - 1));
+  }
+  std::byte* data = heap_.allocate(n_units);
+  if (data == nullptr) return false;
+  const std::uint32_t index = unused_slabs_.back();
+  unused_slabs_.pop_back();
+  Slab& slab = slabs_[index];
+  slab.data = data;
+  slab.n_free = c.n_objects;
+  slab.size_class = static_cast<std::uint16_t>(size_class);
+  std::fill(std::begin(slab.free), std::end(slab.free), 0);
+  for (std::uint32_t i = 0; i < c.n_objects; ++i) slab.free[i / 64] |= std::uint64_t{1} << (i % 64);
+  for (std::size_t u = 0; u < n_units; ++u) heap_.tag(data + u * kUnit_bytes) = index + 1;
+  TRIPTYCH_POISON(data, n_units * kUnit_bytes);
+  c.usable.push_back(index);
+  return true;
+}
+
+std::byte* MemoryPool::take_object(int size_class) {
+  SlabClass& c = classes_[static_cast<std::size_t>(size_class)];
+  if (c.usable.empty() && !add_slab(size_class)) return nullptr;
+  Slab& slab = slabs_[c.usable.back()];
+  std::uint32_t word = 0;
+  while (slab.free[word] == 0) ++word;
+  const std::uint32_t object = word * 64 + static_cast<std::uint32_t>(std::countr_zero(slab.free[word]));
+  slab.free[word] &= slab.free[word] - 1;
+  if (--slab.n_free == 0) c.usable.pop_back();
+  std::byte* data = slab.data + object * c.object_bytes;
+  heap_.back(data, c.object_bytes);
+  stats_.granted_bytes += c.object_bytes;
+  return data;
+}
+
+void MemoryPool::release_object(const Block& block) {
+  Slab& slab = slabs_[block.slab];
+  SlabClass& c = classes_[slab.size_class];
+  slab.free[block.object / 64] |= std::uint64_t{1} << (block.object % 64);
+  if (++slab.n_free == 1) c.usable.push_back(block.slab);
+  // An empty slab goes, unless it is the only one: a size that comes and goes should not make and drop slabs.
+  if (slab.n_free == c.n_objects && c.usable.size() > 1) drop_slab(block.slab);
+}
+
+void MemoryPool::drop_slab(std::uint32_t index) {
+  Slab& slab = slabs_[index];
+  SlabClass& c = classes_[slab.size_class];
+  c.usable.erase(std::find(c.usable.begin(), c.usable.end(), index));
+  const std::size_t n_units = rounded(c.object_bytes * c.n_objects, kUnit_bytes) / kUnit_bytes;
+  for (std::size_t u = 0; u < n_units; ++u) heap_.tag(slab.data + u * kUnit_bytes) = 0;
+  heap_.release(slab.data, n_units);
+  slab.data = nullptr;
+  unused_slabs_.push_back(index);  // there is room: it was made with the slab
+}
+
+std::byte* MemoryPool::take_span(std::size_t size_bytes) {
+  if (size_bytes >= kDirect_bytes) return nullptr;
+  const std::size_t n_units = rounded(size_bytes, kUnit_bytes) / kUnit_bytes;
+  std::byte* data = heap_.allocate(n_units);
+  if (data == nullptr) return nullptr;
+  heap_.tag(data) = kSpanTag | static_cast<std::uint32_t>(n_units);
+  heap_.back(data, n_units * kUnit_bytes);
+  stats_.granted_bytes += n_units * kUnit_bytes;
+  return data;
+}
+
+// Very large blocks, whose address space is not worth keeping, and those that found no room in a region.
+std::byte* MemoryPool::map_directly(std::size_t size_bytes) {
+  constexpr std::size_t kHuge = PageHeap::kHugePage_bytes;
+  const std::size_t need = rounded(size_bytes, kUnit_bytes);
+  void* mapping = mmap(nullptr, need + kHuge, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping == MAP_FAILED) return nullptr;
+  auto* begin = static_cast<std::byte*>(mapping);
+  const auto address = reinterpret_cast<std::uintptr_t>(mapping);
+  std::byte* data = begin + (rounded(address, kHuge) - address);
+  std::byte* end = begin + need + kHuge;
+  if (data > begin) munmap(begin, static_cast<std::size_t>(data - begin));
+  if (end > data + need) munmap(data + need, static_cast<std::size_t>(end - data) - need);
+#if defined(MADV_HUGEPAGE)
+  if (heap_.huge_pages() != HugePages::kNone) madvise(data, need / kHuge * kHuge, MADV_HUGEPAGE);  // a hint
+#endif
+  direct_.emplace(data, need);
+  direct_bytes_ += need;
+  stats_.granted_bytes += need;
+  stats_.n_system_calls += 4;
+  return data;
+}
+
+std::byte* MemoryPool::allocate(std::size_t size_bytes) {
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 47;  // beyond the address space of any process
+  std::byte* data = nullptr;
+  const std::scoped_lock lock(mutex_);
+  const std::size_t before = stats_.granted_bytes;
+  if (size_bytes < kMaxBytes) {
+    const std::size_t need = size_bytes + guard_bytes_;
+    const int size_class = class_of(need);
+    data = size_class >= 0 ? take_object(size_class) : take_span(need);
+    if (data == nullptr) data = map_directly(need);
+  }
+  if (data == nullptr) fail(ErrorCode::kOutOfMemory, "no memory for {} bytes", size_bytes);
+  ++stats_.n_allocations;
+  ++stats_.n_blocks;
+  note_use();
+  note_allocated(ChunkScope::active() ? AllocationKind::kChunk : AllocationKind::kBuffer,
+                 reinterpret_cast<std::uintptr_t>(data), size_bytes);
+#ifdef TRIPTYCH_ASAN
+  const std::size_t granted = stats_.granted_bytes - before;
+  TRIPTYCH_POISON(data, granted);
+  TRIPTYCH_UNPOISON(data, size_bytes);
+#else
+  if (guard_bytes_ > 0) {
+    // The pattern, then the size: what lies between the two shows a write past the end.
+    const std::size_t granted = stats_.granted_bytes - before;
+    std::fill(data + size_bytes, data + granted - sizeof size_bytes, kGuardByte);
+    std::memcpy(data + granted - sizeof size_bytes, &size_bytes, sizeof size_bytes);
+  }
+#endif
+  return data;
+}
+
+MemoryPool::Block MemoryPool::find(const std::byte* data) {
+  if (!heap_.contains(data)) {
+    const auto found = direct_.find(data);
+    return found == direct_.end() ? Block{} : Block{found->second, kNoSlab, 0};
+  }
+  const std::uint32_t tag = heap_.tag(data);
+  if (tag == 0) return {};
+  if ((tag & kSpanTag) != 0) {
+    if (reinterpret_cast<std::uintptr_t>(data) % kUnit_bytes != 0) return {};
+    return {(tag & ~kSpanTag) * kUnit_bytes, kNoSlab, 0};
+  }
+  const Slab& slab = slabs_[tag - 1];
+  const SlabClass& c = classes_[slab.size_class];
+  const auto offset = static_cast<std::size_t>(data - slab.data);
+  const auto object = static_cast<std::uint32_t>(offset / c.object_bytes);
+  const bool handed_out = object < c.n_objects && (slab.free[object / 64] >> (object % 64) & 1) == 0;
+  if (offset % c.object_bytes != 0 || !handed_out) return {};
+  return {c.object_bytes, tag - 1, object};
+}
+
+void MemoryPool::check_end(const std::byte* data, std::size_t granted_bytes) const {
+  std::size_t size_bytes = 0;
+  const std::byte* end = data + granted_bytes - sizeof size_bytes;
+  std::memcpy(&size_bytes, end, sizeof size_bytes);
+  const bool whole = size_bytes <= granted_bytes - guard_bytes_ &&
+                     std::all_of(data + size_bytes, end, [](std::byte b) { return b == kGuardByte; });
+  TRIPTYCH_CHECK(whole, "memory pool: written past the end of the block at {}, {} bytes with its rounding",
+                 static_cast<const void*>(data), granted_bytes);
+}
+
+void MemoryPool::release(std::byte* data) {
+  const std::scoped_lock lock(mutex_);
+  const Block block = find(data);
+  TRIPTYCH_CHECK(block.granted_bytes > 0,
+                 "memory pool: {} is no block of this pool, or was released before, or is not its beginning",
+                 static_cast<const void*>(data));
+#ifndef TRIPTYCH_ASAN
+  if (guard_bytes_ > 0) check_end(data, block.granted_bytes);
+#endif
+  const auto address = reinterpret_cast<std::uintptr_t>(data);
+  note_released(AllocationKind::kBuffer, address, address);
+  note_released(AllocationKind::kChunk, address, address);
+  TRIPTYCH_POISON(data, block.granted_bytes);
+  stats_.granted_bytes -= block.granted_bytes;
+  --stats_.n_blocks;
+  if (block.slab != kNoSlab) {
+    release_object(block);
+  } else if (heap_.contains(data)) {
+    heap_.tag(data) = 0;
+    heap_.release(data, block.granted_bytes / kUnit_bytes);
+  } else {
+    TRIPTYCH_UNPOISON(data, block.granted_bytes);  // whatever is mapped here next
+    munmap(data, block.granted_bytes);
+    ++stats_.n_system_calls;
+    direct_bytes_ -= block.granted_bytes;
+    direct_.erase(data);
+  }
+  note_use();
+}
+
+// Keeps what was in use lately and a little more, so that what a step needs again and again is not given
+// back.
+void MemoryPool::note_use() noexcept {
+  if (++n_calls_of_stretch_ > kStretch_calls) {
+    n_calls_of_stretch_ = 0;
+    recent_peak_bytes_[1] = std::exchange(recent_peak_bytes_[0], 0);
+  }
+  recent_peak_bytes_[0] = std::max(recent_peak_bytes_[0], stats_.granted_bytes);
+  stats_.peak_granted_bytes = std::max(stats_.peak_granted_bytes, stats_.granted_bytes);
+  const std::size_t most = std::max(recent_peak_bytes_[0], recent_peak_bytes_[1]);
+  // What is mapped by itself takes its part: no more is kept for spans than those had.
+  const std::size_t limit = (most + most / 32 + options_.keep_bytes - direct_bytes_) / kUnit_bytes;
+  if (heap_.backed_units() > limit) heap_.shrink_to(limit);
+}
+
+void MemoryPool::trim() {
+  const std::scoped_lock lock(mutex_);
+  for (std::uint32_t i = 0; i < slabs_.size(); ++i)
+    if (slabs_[i].data != nullptr && slabs_[i].n_free == classes_[slabs_[i].size_class].n_objects)
+      drop_slab(i);
+  heap_.shrink_to(0);
+  recent_peak_bytes_[0] = recent_peak_bytes_[1] = 0;
+}
+
+void MemoryPool::set_huge_pages(HugePages huge_pages) {
+  const std::scoped_lock lock(mutex_);
+  heap_.set_huge_pages(huge_pages);
+}
+
+MemoryPoolStats MemoryPool::stats() const {
+  const std::scoped_lock lock(mutex_);
+  MemoryPoolStats out = stats_;
+  out.reserved_bytes = heap_.backed_units() * kUnit_bytes + direct_bytes_;
+  out.n_system_calls += heap_.n_system_calls();
+  return out;
+}
+
+}  // namespace triptych

@@ -1,0 +1,121 @@
+// The memory that activations, packed weights, scratch, pictures and their rows live in. Two levels: slabs of
+// equal objects for small sizes and for the fixed tiles (64x64 and 128x128 elements of 1/2 to 4 bytes, and
+// sizes announced with add_size, e.g. pages of a cache), and spans of 4 KiB units from a buddy system
+// (page_heap.h) for the rest, over huge pages. Memory that is free beyond what was in use lately goes back to
+// the system. Slabs: Bonwick, "The Slab Allocator", USENIX 1994.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "base/page_heap.h"
+
+namespace triptych {
+
+struct MemoryPoolOptions {
+  HugePages huge_pages = HugePages::kAdvise;
+  std::size_t region_bytes = std::size_t{1} << 30;  // of address space, taken at a time
+  /// Free memory kept beside a 32nd of the most that was in use lately.
+  std::size_t keep_bytes = std::size_t{4} << 20;
+  /// Finds writes past the end of a block when it is released; on in builds without NDEBUG. Under
+  /// AddressSanitizer the space between blocks is poisoned instead, and so are released blocks.
+  bool check_bounds =
+#ifdef NDEBUG
+      false;
+#else
+      true;
+#endif
+};
+
+struct MemoryPoolStats {
+  std::size_t granted_bytes = 0;       // in blocks handed out, as rounded up
+  std::size_t peak_granted_bytes = 0;  // the most so far
+  std::size_t reserved_bytes = 0;      // touched and not given back to the system
+  std::size_t n_blocks = 0;            // handed out now
+  std::int64_t n_allocations = 0;      // so far
+  std::int64_t n_system_calls = 0;     // so far
+};
+
+/// Thread-safe.
+class MemoryPool {
+ public:
+  static constexpr std::size_t kAlignment_bytes = 64;
+
+  explicit MemoryPool(const MemoryPoolOptions& options = {});
+  ~MemoryPool();
+  MemoryPool(const MemoryPool&) = delete;
+  MemoryPool& operator=(const MemoryPool&) = delete;
+
+  /// The one that Buffer draws from; never destroyed.
+  static MemoryPool& process();
+
+  /// 64-byte aligned (more than 1 MiB: at 2 MiB), not initialised. Throws Error(kOutOfMemory).
+  std::byte* allocate(std::size_t size_bytes);
+  /// Throws Error(kInternal) for an address that is not a block of this pool or was released before, and,
+  /// with check_bounds, for a block that was written past its end.
+  void release(std::byte* data);
+
+  /// Makes `size_bytes` (at most 1 MiB) a slab class: such blocks are taken and released in constant time.
+  void add_size(std::size_t size_bytes);
+  /// Gives all free memory to the system.
+  void trim();
+  /// For memory taken from now on. Throws Error(kOutOfMemory) with what to do when kReserved cannot be had.
+  void set_huge_pages(HugePages huge_pages);
+
+  MemoryPoolStats stats() const;
+
+ private:
+  struct SlabClass {
+    std::size_t object_bytes = 0;
+    std::uint32_t n_objects = 0;        // of a slab
+    std::vector<std::uint32_t> usable;  // slabs with a free object
+  };
+  struct Slab {
+    static constexpr std::size_t kMaxObjects = 1024;
+    std::byte* data = nullptr;
+    std::uint32_t n_free = 0;
+    std::uint16_t size_class = 0;
+    std::uint64_t free[kMaxObjects / 64];
+  };
+  struct Block {  // where an address belongs; size 0: nowhere
+    std::size_t granted_bytes = 0;
+    std::uint32_t slab = kNoSlab;
+    std::uint32_t object = 0;
+  };
+  static constexpr std::uint32_t kNoSlab = ~std::uint32_t{0};
+  static constexpr std::size_t kMaxSmall_bytes = 2048;
+  static constexpr std::size_t kMaxClass_bytes = std::size_t{1} << 20;
+  static constexpr std::size_t kDirect_bytes = std::size_t{128} << 20;  // from here on mapped by itself
+
+  void add_class(std::size_t object_bytes);
+  int class_of(std::size_t size_bytes) const noexcept;
+  std::byte* take_object(int size_class);
+  bool add_slab(int size_class);
+  void release_object(const Block& block);
+  void drop_slab(std::uint32_t index);
+  std::byte* take_span(std::size_t size_bytes);
+  std::byte* map_directly(std::size_t size_bytes);
+  Block find(const std::byte* data);
+  void check_end(const std::byte* data, std::size_t granted_bytes) const;
+  void note_use() noexcept;
+
+  const MemoryPoolOptions options_;
+  const std::size_t guard_bytes_;
+  mutable std::mutex mutex_;
+  PageHeap heap_;
+  std::vector<SlabClass> classes_;  // first those up to kMaxSmall_bytes, ascending
+  std::uint8_t small_class_[kMaxSmall_bytes / kAlignment_bytes + 1];
+  std::vector<Slab> slabs_;
+  std::vector<std::uint32_t> unused_slabs_;
+  std::map<const std::byte*, std::size_t> direct_;
+  std::size_t direct_bytes_ = 0;
+  MemoryPoolStats stats_;
+  // The most that was granted in this stretch of calls and in the one before.
+  std::size_t recent_peak_bytes_[2] = {};
+  std::int64_t n_calls_of_stretch_ = 0;
+};
+
+}  // namespace triptych
