@@ -238,6 +238,41 @@ TRIPTYCH_INLINE Vf vwiden_pair(Vf v) {
   return widen<T>(kSecond ? vuzp2q_u16(a, b) : vuzp1q_u16(a, b));
 }
 
+#define TRIPTYCH_HAS_BYTE_LOADS
+/// Eight bytes as signed or unsigned integers, or as E4M3 floats divided by 256 (no NaN codes); of n < 8 only
+/// those are read and the rest is zero.
+TRIPTYCH_INLINE uint8x8_t vbytes(const void* p, int n) {
+  if (n == 8) return vld1_u8(static_cast<const uint8_t*>(p));
+  uint8_t part[8] = {};
+  memcpy(part, p, static_cast<size_t>(n));
+  return vld1_u8(part);
+}
+TRIPTYCH_INLINE Vf vload_s8(const void* p, int n) {
+  const int16x8_t wide = vmovl_s8(vreinterpret_s8_u8(vbytes(p, n)));
+  return {vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), vcvtq_f32_s32(vmovl_high_s16(wide))};
+}
+TRIPTYCH_INLINE Vf vload_f8_256th(const void* p, int n) {
+  // The seven lower bits are those of a half with eight less in the exponent; subnormals come out right.
+  const int16x8_t wide = vshll_n_s8(vreinterpret_s8_u8(vbytes(p, n)), 7);
+  return widen<ElementType::kF16>(vandq_u16(vreinterpretq_u16_s16(wide), vdupq_n_u16(0xbfff)));
+}
+/// The lower (or upper) four bits of eight bytes.
+template <bool kHigh>
+TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
+  const uint8x8_t bytes = vbytes(p, n);
+  const uint16x8_t wide = vmovl_u8(kHigh ? vshr_n_u8(bytes, 4) : vand_u8(bytes, vdup_n_u8(15)));
+  return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide))), vcvtq_f32_u32(vmovl_high_u16(wide))};
+}
+
+/// The sums of four vectors' lanes.
+#define TRIPTYCH_HAS_SUM4
+TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
+  float32x4_t s[4];
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 4; ++i) s[i] = vaddq_f32(v[i].low, v[i].high);
+  vst1q_f32(sums, vpaddq_f32(vpaddq_f32(s[0], s[1]), vpaddq_f32(s[2], s[3])));
+}
+
 TRIPTYCH_INLINE void prefetch_l1(const void* p) { __builtin_prefetch(p, 0, 3); }
 TRIPTYCH_INLINE void prefetch_l2(const void* p) { __builtin_prefetch(p, 0, 2); }
 
