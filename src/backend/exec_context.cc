@@ -47,10 +47,29 @@ void check_row_indices(const char* op, std::span<const std::int32_t> rows, std::
   for (const std::int32_t row : rows) TRIPTYCH_CHECK(row >= 0 && row < n, "[{}] row {} of {}", op, row, n);
 }
 
+// Tells an observer, if there is one, when an operation begins and ends.
+class Bracket {
+ public:
+  Bracket(ExecObserver* observer, const char* operation) : observer_(observer) {
+    if (observer_ != nullptr) observer_->on_begin(operation);
+  }
+  ~Bracket() {
+    if (observer_ != nullptr) observer_->on_end();
+  }
+  Bracket(const Bracket&) = delete;
+  Bracket& operator=(const Bracket&) = delete;
+
+ private:
+  ExecObserver* observer_;
+};
+
 }  // namespace
 
 void ExecObserver::on_linear(const LinearWeight&, const TensorView&) {}
 void ExecObserver::on_attention(const AttentionArgs&) {}
+void ExecObserver::on_paged_attention(const KvCache&, std::span<const KvSequence>, const TensorView&) {}
+void ExecObserver::on_begin(const char*) {}
+void ExecObserver::on_end() {}
 
 Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
@@ -68,12 +87,14 @@ void ExecContext::linear_into(const LinearWeight& w, const TensorView& x, Tensor
   TRIPTYCH_CHECK(x.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x), shape_of(y));
   if (epilogue.residual.data() != nullptr) check_same("linear residual", epilogue.residual, y);
   if (observer_ != nullptr) observer_->on_linear(w, x);
+  const Bracket bracket(observer_, "linear");
   if (x.dim(0) > 0) backend_.linear(w, x, epilogue, y);
 }
 
 TensorView ExecContext::embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids) {
   check_row_indices("embedding", ids, w.n_rows());
   TensorView y = empty({static_cast<std::int64_t>(ids.size()), w.width()});
+  const Bracket bracket(observer_, "embedding");
   backend_.embedding(w, ids, y);
   return y;
 }
@@ -93,6 +114,7 @@ TensorView ExecContext::attention(const AttentionArgs& args) {
                  args.cu_q.size() - 1, args.cu_k.size() - 1);
   if (observer_ != nullptr) observer_->on_attention(args);
   TensorView y = empty({args.q.dim(0), h, dh});
+  const Bracket bracket(observer_, "attention");
   backend_.attention(args, y);
   return y.reshape({y.dim(0), h * dh});
 }
@@ -108,6 +130,7 @@ void ExecContext::kv_append(KvCache& cache, int layer, const TensorView& k, cons
   TRIPTYCH_CHECK(static_cast<std::int64_t>(slots.size()) == k.dim(0), "[kv_append] {} slots for {} rows",
                  slots.size(), k.dim(0));
   check_row_indices("kv_append", slots, static_cast<std::int64_t>(g.n_pages) * g.page_tokens);
+  const Bracket bracket(observer_, "cache");
   backend_.kv_append(cache, layer, k, v, slots);
 }
 
@@ -127,7 +150,9 @@ TensorView ExecContext::paged_attention(const KvCache& cache, int layer,
                    "[paged_attention] {} pages for {} tokens", s.pages.size(), s.n_context);
     check_row_indices("paged_attention", s.pages, g.n_pages);
   }
+  if (observer_ != nullptr) observer_->on_paged_attention(cache, sequences, q);
   TensorView y = empty({q.dim(0), q.dim(1), q.dim(2)});
+  const Bracket bracket(observer_, "attention");
   backend_.paged_attention(cache, layer, sequences, scale, q, y);
   return y.reshape({y.dim(0), q.dim(1) * q.dim(2)});
 }
@@ -137,6 +162,7 @@ TensorView ExecContext::layer_norm(const TensorView& x, const TensorView& weight
   check_norm("layer_norm", x, weight);
   check_norm("layer_norm", x, bias);
   TensorView y = empty(x.shape());
+  const Bracket bracket(observer_, "norm");
   backend_.layer_norm(x, weight, bias, eps, y);
   return y;
 }
@@ -145,12 +171,14 @@ void ExecContext::layer_norm_inplace(TensorView x, const TensorView& weight, con
                                      float eps) {
   check_norm("layer_norm", x, weight);
   check_norm("layer_norm", x, bias);
+  const Bracket bracket(observer_, "norm");
   backend_.layer_norm(x, weight, bias, eps, x);
 }
 
 TensorView ExecContext::rms_norm(const TensorView& x, const TensorView& weight, float eps) {
   check_norm("rms_norm", x, weight);
   TensorView y = empty(x.shape());
+  const Bracket bracket(observer_, "norm");
   backend_.rms_norm(x, weight, eps, y);
   return y;
 }
@@ -161,11 +189,13 @@ void ExecContext::rope(TensorView x, const TensorView& cos, const TensorView& si
   check_rows("rope", cos, -1);
   TRIPTYCH_CHECK(cos.dim(0) == x.dim(0) && 2 * cos.dim(1) <= x.dim(2), "[rope] x {} with angles {}",
                  shape_of(x), shape_of(cos));
+  const Bracket bracket(observer_, "rope");
   backend_.rope(x, cos, sin);
 }
 
 void ExecContext::activation(Activation kind, TensorView x) {
   check_rows("activation", x, -1);
+  const Bracket bracket(observer_, "activation");
   backend_.activation(kind, x, x);
 }
 
@@ -173,6 +203,7 @@ TensorView ExecContext::gated_activation(Activation kind, const TensorView& gate
   check_rows("gated_activation", gate_up, -1);
   TRIPTYCH_CHECK(gate_up.dim(1) % 2 == 0, "[gated_activation] odd width {}", shape_of(gate_up));
   TensorView y = empty({gate_up.dim(0), gate_up.dim(1) / 2});
+  const Bracket bracket(observer_, "activation");
   backend_.gated_activation(kind, gate_up, y);
   return y;
 }
@@ -181,11 +212,15 @@ TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_u
   check_rows("gated_linear", x, gate_up.n_in());
   TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0, "[gated_linear] odd width {}", gate_up.n_out());
   TensorView y = empty({x.dim(0), gate_up.n_out() / 2});
-  if (x.dim(0) > 0 && backend_.gated_linear(gate_up, x, kind, y)) {
-    if (observer_ != nullptr) observer_->on_linear(gate_up, x);
-    return y;
+  if (observer_ != nullptr) observer_->on_linear(gate_up, x);
+  TensorView both;
+  {
+    const Bracket bracket(observer_, "linear");
+    if (x.dim(0) == 0 || backend_.gated_linear(gate_up, x, kind, y)) return y;
+    both = empty({x.dim(0), gate_up.n_out()});
+    backend_.linear(gate_up, x, {}, both);
   }
-  const TensorView both = linear(gate_up, x);
+  const Bracket bracket(observer_, "activation");
   backend_.gated_activation(kind, both, y);
   return y;
 }
@@ -193,12 +228,14 @@ TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_u
 TensorView ExecContext::add(const TensorView& a, const TensorView& b) {
   check_same("add", a, b);
   TensorView y = empty(a.shape());
+  const Bracket bracket(observer_, "add");
   backend_.add(a, b, y);
   return y;
 }
 
 void ExecContext::add_inplace(TensorView a, const TensorView& b) {
   check_same("add", a, b);
+  const Bracket bracket(observer_, "add");
   backend_.add(a, b, a);
 }
 
@@ -206,6 +243,7 @@ void ExecContext::scale_rows(TensorView x, std::span<const float> factors) {
   check_f32("scale_rows", x);
   TRIPTYCH_CHECK(static_cast<std::int64_t>(factors.size()) == x.dim(0), "[scale_rows] {} factors for {}",
                  factors.size(), shape_of(x));
+  const Bracket bracket(observer_, "scale");
   backend_.scale_rows(x, factors);
 }
 
@@ -213,6 +251,7 @@ TensorView ExecContext::gather_rows(const TensorView& src, std::span<const std::
   check_rows("gather_rows", src, -1);
   check_row_indices("gather_rows", rows, src.dim(0));
   TensorView y = empty({static_cast<std::int64_t>(rows.size()), src.dim(1)});
+  const Bracket bracket(observer_, "rows");
   backend_.gather_rows(src, rows, y);
   return y;
 }
@@ -223,6 +262,7 @@ void ExecContext::scatter_rows(const TensorView& src, std::span<const std::int32
   TRIPTYCH_CHECK(static_cast<std::int64_t>(rows.size()) == src.dim(0), "[scatter_rows] {} indices for {}",
                  rows.size(), shape_of(src));
   check_row_indices("scatter_rows", rows, dst.dim(0));
+  const Bracket bracket(observer_, "rows");
   backend_.scatter_rows(src, rows, dst);
 }
 
@@ -235,6 +275,7 @@ TensorView ExecContext::patchify(const TensorView& picture, int patch_size_px) {
   const std::int64_t gw = picture.dim(2) / patch_size_px;
   TensorView y = empty({gh * gw, picture.dim(0) * patch_size_px * patch_size_px});
   if (picture.dim(1) == gh * patch_size_px && picture.dim(2) == gw * patch_size_px) {
+    const Bracket bracket(observer_, "patchify");
     backend_.patchify(picture, patch_size_px, y);
     return y;
   }
@@ -242,12 +283,14 @@ TensorView ExecContext::patchify(const TensorView& picture, int patch_size_px) {
   TensorView whole = empty({picture.dim(0), gh * patch_size_px, gw * patch_size_px});
   for (std::int64_t c = 0; c < picture.dim(0); ++c)
     copy(picture.row(c).rows(0, whole.dim(1)).cols(0, whole.dim(2)), whole.row(c));
+  const Bracket bracket(observer_, "patchify");
   backend_.patchify(whole, patch_size_px, y);
   return y;
 }
 
 void ExecContext::copy(const TensorView& from, TensorView to) {
   check_same("copy", from, to);
+  const Bracket bracket(observer_, "copy");
   backend_.copy(from, to);
 }
 

@@ -30,6 +30,13 @@ class ExecObserver {
   virtual void on_linear(const LinearWeight& weight, const TensorView& x);
   /// An attention over plain tensors, before it runs. Default: nothing.
   virtual void on_attention(const AttentionArgs& args);
+  /// The same over a cache, q [T, H, Dh].
+  virtual void on_paged_attention(const KvCache& cache, std::span<const KvSequence> sequences,
+                                  const TensorView& q);
+  /// Around the backend's work on an operation, for measurements; `operation` is a literal ("linear"). What
+  /// is said of the operation above comes before. Default: nothing.
+  virtual void on_begin(const char* operation);
+  virtual void on_end();
 };
 
 class ExecContext {

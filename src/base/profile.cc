@@ -87,6 +87,17 @@ struct ThreadState {
     if (!open.empty()) nodes[open.back().first].inner_ns += duration_ns;
     if (trace && events.size() < kMaxEvents) events.push_back({nodes[node].name, start_ns, duration_ns});
   }
+
+  void span(const char* name, std::int64_t start_ns) {
+    const std::int64_t end_ns = now_ns();
+    const std::lock_guard lock(mutex);
+    if (events.size() < kMaxEvents) events.push_back({name, start_ns, end_ns - start_ns});
+  }
+
+  const char* innermost() {
+    const std::lock_guard lock(mutex);
+    return open.empty() ? nullptr : nodes[open.back().first].name;
+  }
 };
 
 // Sums by path, for the report.
@@ -180,15 +191,20 @@ void list_entries(const Sum& sum, const std::string& path, int depth, double wal
   }
 }
 
+ThreadState& this_thread_state() {
+  thread_local ThreadHolder holder;
+  return holder.state();
+}
+
 }  // namespace
 
 namespace detail {
 
 void* profile_begin(const char* name) noexcept {
   try {
-    thread_local ThreadHolder holder;
-    holder.state().begin(name);
-    return &holder.state();
+    ThreadState& state = this_thread_state();
+    state.begin(name);
+    return &state;
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -204,6 +220,25 @@ void profile_end(void* thread_state) noexcept {
 }
 
 }  // namespace detail
+
+const char* profile_traced_zone() noexcept {
+  if (profile_mode() != ProfileMode::kTrace) return nullptr;
+  try {
+    return this_thread_state().innermost();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+std::int64_t profile_clock_ns() noexcept { return now_ns(); }
+
+void profile_span(const char* name, std::int64_t start_ns) noexcept {
+  try {
+    this_thread_state().span(name, start_ns);
+  } catch (const std::bad_alloc&) {
+    // The event is lost.
+  }
+}
 
 void set_profile_mode(ProfileMode mode) {
   Registry& r = registry();
@@ -268,27 +303,29 @@ std::string profile_report() {
   return out;
 }
 
-void write_chrome_trace(std::ostream& out) {
-  std::vector<TraceEvent> events;
-  std::int64_t start_ns = 0;
-  {
-    Registry& r = registry();
-    const std::lock_guard lock(r.mutex);
-    events = r.events;
-    start_ns = r.start_ns;
-    for (ThreadState* thread : r.threads) {
-      const std::lock_guard thread_lock(thread->mutex);
-      for (const Event& event : thread->events) events.push_back({event, thread->id});
-    }
+std::vector<ProfileEvent> profile_events() {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  std::vector<ProfileEvent> out;
+  const auto add = [&](const Event& event, int thread) {
+    out.push_back({event.name, thread, event.start_ns - r.start_ns, event.duration_ns});
+  };
+  for (const TraceEvent& e : r.events) add(e.event, e.thread);
+  for (ThreadState* thread : r.threads) {
+    const std::lock_guard thread_lock(thread->mutex);
+    for (const Event& event : thread->events) add(event, thread->id);
   }
+  return out;
+}
+
+void write_chrome_trace(std::ostream& out) {
   out << "[";
   const char* separator = "\n";
-  for (const TraceEvent& e : events) {
+  for (const ProfileEvent& e : profile_events()) {
     out << separator
         << fmt::format(R"({{"name":{},"ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f}}})",
-                       Json(e.event.name).dump(), e.thread,
-                       static_cast<double>(e.event.start_ns - start_ns) / 1e3,
-                       static_cast<double>(e.event.duration_ns) / 1e3);
+                       Json(e.name).dump(), e.thread, static_cast<double>(e.start_ns) / 1e3,
+                       static_cast<double>(e.duration_ns) / 1e3);
     separator = ",\n";
   }
   out << "\n]\n";

@@ -39,6 +39,19 @@ std::vector<ProfileEntry> profile_entries();
 std::int64_t profile_wall_ns();
 /// The entries as a table for people.
 std::string profile_report();
+
+/// One run of a zone. `start_ns` counts from the start of profiling; `thread` numbers threads from 1 in the
+/// order in which they first recorded something. Pools add what their workers did, under the name of the
+/// caller's zone, and how long a caller waited for them, as kWaitZone; both are no zones of the report.
+struct ProfileEvent {
+  std::string name;
+  int thread = 0;
+  std::int64_t start_ns = 0;
+  std::int64_t duration_ns = 0;
+};
+inline constexpr const char* kWaitZone = "wait";
+/// Events of all threads, thread by thread. Needs kTrace.
+std::vector<ProfileEvent> profile_events();
 /// JSON array of complete events ("ph":"X") as chrome://tracing and Perfetto read it. Needs kTrace.
 void write_chrome_trace(std::ostream& out);
 
@@ -47,6 +60,13 @@ extern std::atomic<int> g_profile_mode;
 void* profile_begin(const char* name) noexcept;
 void profile_end(void* thread_state) noexcept;
 }  // namespace detail
+
+/// For pools: the innermost zone that this thread has open while events are recorded (kTrace), else null.
+const char* profile_traced_zone() noexcept;
+/// For pools: the clock of events, and an event of this thread from `start_ns` to now. `name` must live for
+/// ever.
+std::int64_t profile_clock_ns() noexcept;
+void profile_span(const char* name, std::int64_t start_ns) noexcept;
 
 /// Measures its scope. `name` must live for ever (a literal).
 class ProfileZone {

@@ -3,10 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <map>
+#include <set>
 #include <sstream>
 #include <thread>
 
 #include "base/json.h"
+#include "base/thread_pool.h"
 
 namespace triptych {
 namespace {
@@ -121,6 +124,57 @@ TEST_F(ProfileTest, TraceIsValidJson) {
     if (event.at("name") == "tokenizer") ++n_found;
   }
   EXPECT_EQ(n_found, 3);
+}
+
+TEST_F(ProfileTest, SpansAreEventsButNoZones) {
+  set_profile_mode(ProfileMode::kTrace);
+  EXPECT_EQ(profile_traced_zone(), nullptr);
+  {
+    ProfileZone outer("prefill");
+    ProfileZone inner("linear");
+    EXPECT_STREQ(profile_traced_zone(), "linear");
+    const std::int64_t start_ns = profile_clock_ns();
+    busy(200);
+    profile_span("wait", start_ns);
+  }
+  const auto events = profile_events();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].name, "wait");
+  EXPECT_GE(events[0].duration_ns, 200'000);
+  EXPECT_GE(events[0].start_ns, events[1].start_ns);
+  EXPECT_EQ(events[0].thread, events[1].thread);
+  EXPECT_EQ(profile_entries().size(), 2u);
+  set_profile_mode(ProfileMode::kOff);
+  set_profile_mode(ProfileMode::kSummary);
+  const ProfileZone zone("prefill");
+  EXPECT_EQ(profile_traced_zone(), nullptr) << "events are not recorded";
+}
+
+TEST_F(ProfileTest, PoolsTellWhatTheirWorkersDid) {
+  ThreadPool pool(3);
+  const auto work = [&] {
+    const ProfileZone zone("linear");
+    pool.run([](int, int) { busy(300); });
+    pool.parallel_for(64, 1, [](std::size_t, std::size_t, int) { busy(50); });
+  };
+  set_profile_mode(ProfileMode::kTrace);
+  work();
+  pool.run([](int, int) {});  // outside of any zone: nothing to say
+  std::map<std::string, int> counts;
+  std::set<int> workers;
+  for (const ProfileEvent& event : profile_events()) {
+    ++counts[event.name];
+    EXPECT_GE(event.start_ns, 0);
+    if (event.name == "linear") workers.insert(event.thread);
+  }
+  EXPECT_EQ(counts["wait"], 2);
+  EXPECT_GE(counts["linear"], 1 + 2);  // the caller's zone; both workers ran run()
+  EXPECT_EQ(workers.size(), 3u);
+  EXPECT_EQ(profile_entries().size(), 1u) << "workers' time is no second zone of the report";
+  set_profile_mode(ProfileMode::kOff);
+  set_profile_mode(ProfileMode::kSummary);
+  work();
+  EXPECT_TRUE(profile_events().empty());
 }
 
 TEST_F(ProfileTest, OffIsNearlyFree) {

@@ -20,6 +20,7 @@
 
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "base/profile.h"
 
 namespace triptych {
 namespace {
@@ -107,7 +108,8 @@ struct ThreadPool::State {
   std::size_t grain = 1;
   std::size_t n_pieces = 0;
   std::uint64_t serial = 0;
-  std::exception_ptr error;  // written once, by whoever sets `failed`
+  const char* zone = nullptr;  // of the caller, while events are recorded
+  std::exception_ptr error;    // written once, by whoever sets `failed`
 
   alignas(64) std::atomic<std::size_t> next_piece{0};
   std::atomic<bool> failed{false};
@@ -163,11 +165,15 @@ struct ThreadPool::State {
       seen = wait_until(epoch, [seen](std::uint32_t value) { return value != seen; });
       if (stopping.load(std::memory_order_acquire)) return;
       if (!join()) continue;
+      const char* const traced = zone;
+      const std::int64_t start_ns = traced != nullptr ? profile_clock_ns() : 0;
       if (for_body != nullptr) {
         take_pieces(thread);
+        if (traced != nullptr) profile_span(traced, start_ns);
       } else if (serial != last_run) {
         last_run = serial;
         run_once(thread);
+        if (traced != nullptr) profile_span(traced, start_ns);
         if (run_left.fetch_sub(1, std::memory_order_release) == 1) run_left.notify_one();
       }
       leave();
@@ -178,6 +184,7 @@ struct ThreadPool::State {
   void execute(std::size_t n_helpers) {
     ++serial;
     error = nullptr;
+    zone = profile_traced_zone();
     failed.store(false, std::memory_order_relaxed);
     next_piece.store(0, std::memory_order_relaxed);
     if (run_body != nullptr)
@@ -193,10 +200,14 @@ struct ThreadPool::State {
       take_pieces(0);
     } else {
       run_once(0);
+    }
+    const std::int64_t wait_ns = zone != nullptr ? profile_clock_ns() : 0;
+    if (run_body != nullptr) {
       wait_until(run_left, [](std::uint32_t value) { return value == 0; });
     }
     gate.fetch_sub(kOpen, std::memory_order_relaxed);
     wait_until(gate, [](std::uint32_t value) { return value == 0; });
+    if (zone != nullptr) profile_span(kWaitZone, wait_ns);
     for_body = nullptr;
     run_body = nullptr;
     if (failed.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error, nullptr));

@@ -419,7 +419,7 @@ bool Engine::step() {
     }
   for (auto& s : running_)
     if (!s->pages.empty() && !s->prefilled() && budget > 0) {
-      if (!s->media_encoded) encode_sequence(*s, nullptr);
+      if (!s->media_encoded) encode_sequence(*s, observer_);
       const std::int64_t n = std::min(budget, s->n_prompt - s->n_done);
       batch_.push_back(s.get());
       batch_rows_.push_back(n);
@@ -429,7 +429,7 @@ bool Engine::step() {
   if (!batch_.empty()) {
     const Clock::time_point start = Clock::now();
     const ProfileZone zone(any_prefill ? "prefill" : "decode");
-    const TensorView logits = run_batch(batch_, batch_rows_, false, nullptr);
+    const TensorView logits = run_batch(batch_, batch_rows_, false, observer_);
     const double ms = ms_since(start);
     std::int64_t row = 0;
     for (std::size_t i = 0; i < batch_.size(); ++i) {

@@ -57,6 +57,10 @@ class Engine {
   /// After forward_prompt: appends `id` and returns the logits [1, V] of the next token.
   TensorView forward_next(std::int32_t id, ExecObserver* observer);
 
+  /// Sees the operations of all later steps, for measurements; null ends it. Pictures are not taken from the
+  /// cache meanwhile.
+  void set_observer(ExecObserver* observer) noexcept { observer_ = observer; }
+
   std::int64_t max_context_tokens() const noexcept;
   std::size_t kv_cache_bytes() const noexcept;
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
@@ -79,6 +83,7 @@ class Engine {
 
   LoadedModel& model_;
   EngineOptions options_;
+  ExecObserver* observer_ = nullptr;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Pages> pages_;
   Arena arena_;

@@ -135,6 +135,7 @@ std::unique_ptr<LinearWeight> Binder::prepare(LinearSpec& spec) {
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
+  sizes_.linears.push_back({made.get(), part_, spec.name});
   return made;
 }
 
@@ -193,7 +194,13 @@ std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> pa
       spec.biases.emplace_back();
     }
   }
-  return prepare(spec);
+  auto made = prepare(spec);
+  for (const StackPart& part : parts.subspan(1)) {
+    const std::size_t dot = part.name.rfind('.');
+    sizes_.linears.back().name += '+';
+    sizes_.linears.back().name += dot == std::string_view::npos ? part.name : part.name.substr(dot + 1);
+  }
+  return made;
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, const Shape& shape,

@@ -116,7 +116,14 @@ struct PartSizes {
     std::int64_t read_bytes = 0;
     std::int64_t owned_bytes = 0;
   };
+  /// A prepared matrix with its published name; of stacked ones "layers.0.self_attn.q_proj+k_proj+v_proj".
+  struct Linear {
+    const LinearWeight* weight = nullptr;
+    std::string part;
+    std::string name;
+  };
   std::vector<std::pair<std::string, Size>> parts;  // in order of first use
+  std::vector<Linear> linears;                      // in order of binding
   Size& part(std::string_view name);
 };
 
