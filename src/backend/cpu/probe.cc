@@ -104,16 +104,23 @@ Rate MachineProbe::read_bytes() {
   return watch.rate(static_cast<double>(n * kPiece_bytes));
 }
 
-MachineLimits MachineProbe::measure(int n_rounds) {
-  MachineLimits best;
-  best.n_threads = n_threads();
-  for (int i = 0; i < n_rounds; ++i) {
-    best.fp32_flops_per_s = std::max(best.fp32_flops_per_s, fp32_flops().wall);
-    best.read_bytes_per_s = std::max(best.read_bytes_per_s, read_bytes().wall);
-    best.int8_ops_per_s = std::max(best.int8_ops_per_s, int8_ops().wall);
-    best.bf16_flops_per_s = std::max(best.bf16_flops_per_s, bf16_flops().wall);
+MeasuredLimits MachineProbe::measure(int n_rounds) {
+  std::vector<double> fp32, read, int8, bf16;
+  for (int i = 0; i < std::max(n_rounds, 1); ++i) {
+    fp32.push_back(fp32_flops().wall);
+    read.push_back(read_bytes().wall);
+    int8.push_back(int8_ops().wall);
+    bf16.push_back(bf16_flops().wall);
   }
-  return best;
+  for (auto* rates : {&fp32, &read, &int8, &bf16}) std::sort(rates->begin(), rates->end());
+  const auto at = [&](std::size_t rank) {
+    return MachineLimits{.n_threads = n_threads(),
+                         .fp32_flops_per_s = fp32[rank],
+                         .read_bytes_per_s = read[rank],
+                         .int8_ops_per_s = int8[rank],
+                         .bf16_flops_per_s = bf16[rank]};
+  };
+  return {.median = at(fp32.size() / 2), .lowest = at(0), .highest = at(fp32.size() - 1)};
 }
 
 Stopwatch::Stopwatch(int n_threads) noexcept

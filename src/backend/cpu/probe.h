@@ -16,13 +16,18 @@ struct Rate {
   double cpu = 0;
 };
 
-/// Best rates by wall time.
+/// Rates by wall time; zero where the instruction set has no way to it.
 struct MachineLimits {
   int n_threads = 1;
   double fp32_flops_per_s = 0;  // multiply-adds counted as two
   double read_bytes_per_s = 0;  // from memory, an array larger than the caches
-  double int8_ops_per_s = 0;    // 0 without VNNI
-  double bf16_flops_per_s = 0;  // 0 without AVX512-BF16
+  double int8_ops_per_s = 0;    // products of bytes added up in 32 bits; 0 in the scalar set
+  double bf16_flops_per_s = 0;  // 0 without an instruction for it
+};
+
+/// Several measurements of each limit.
+struct MeasuredLimits {
+  MachineLimits median, lowest, highest;
 };
 
 /// Measures wall and processor time of a piece of work that `n_threads` threads of this process share.
@@ -42,7 +47,7 @@ class Stopwatch {
 class MachineProbe {
  public:
   /// `read_buffer_bytes` (at least 1 MB) should be several times the last cache. Allocates and touches it, in
-  /// huge pages where the system grants them.
+  /// huge pages where the system grants them. The threads read in turn from pieces of 1 MB.
   explicit MachineProbe(int n_threads, Isa isa, std::size_t read_buffer_bytes = std::size_t{256} << 20);
   ~MachineProbe();
 
@@ -54,8 +59,8 @@ class MachineProbe {
   Rate bf16_flops(double seconds = 0.01);
   /// One pass over the buffer, every thread its own part.
   Rate read_bytes();
-  /// Best of `n_rounds` of each.
-  MachineLimits measure(int n_rounds = 5);
+  /// `n_rounds` (at least 1) measurements of each, in turn.
+  MeasuredLimits measure(int n_rounds = 7);
 
  private:
   struct State;
