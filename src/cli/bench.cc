@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <map>
+#include <utility>
 
 #include "base/error.h"
 #include "base/profile.h"
@@ -33,15 +34,22 @@ double zone_ms(const char* name) {
   return total;
 }
 
+SamplingParams answer_of(std::int64_t n_tokens) {
+  SamplingParams out;
+  out.max_tokens = n_tokens;
+  out.ignore_eos = true;
+  return out;
+}
+
 struct Bench {
   LoadedModel& model;
   const BenchOptions& options;
   std::vector<std::byte> jpeg;
-  Engine engine;
   std::map<std::string, std::vector<double>> times = {};  // by stage
-  std::vector<double> first_token = {};
+  std::vector<double> first_token = {}, question_first_token = {};
   Cost encode_cost = {};  // of tower and projector together
   MediaPlan plan = {};
+  BenchReport out = {};
 
   MediaItem prepare_picture(std::map<std::string, std::vector<double>>& to) {
     std::vector<Image> frames;
@@ -55,56 +63,81 @@ struct Bench {
     return item;
   }
 
-  // Text ids around one placeholder, so that the expanded prompt has the wanted length.
-  PreparedRequest make_request(MediaItem item) const {
-    PreparedRequest out;
+  // `n_text` text ids, other ones for each seed, behind the pictures.
+  PreparedRequest make_request(std::vector<MediaItem> items, std::int64_t n_text, std::int64_t seed) const {
+    PreparedRequest request;
     const ModelInfo& info = model.info();
+    std::vector<MediaPlan> plans;
+    std::vector<std::int32_t> ids;
+    for (const MediaItem& item : items) {
+      ids.push_back(info.image_token_id);
+      plans.push_back(item.plan);
+    }
+    for (std::int64_t i = 0; i < n_text; ++i) {
+      auto id =
+          static_cast<std::int32_t>((7 + 13 * i + 31 * seed) % std::min<std::int64_t>(info.vocab_size, 1000));
+      if (id == info.image_token_id || id == info.video_token_id) id = 0;
+      ids.push_back(id);
+    }
+    request.token_ids = ids;
+    request.layout = model.model().expand_prompt(ids, plans);
+    request.media = std::move(items);
+    return request;
+  }
+
+  // The long prompt: as many text ids as its length leaves beside the picture.
+  PreparedRequest long_request(MediaItem item) const {
     const std::int64_t n_text = options.prompt_tokens - item.plan.n_prompt_tokens;
     if (n_text < 1)
       fail(ErrorCode::kInvalidArgument, "--prompt-tokens {}: the picture alone takes {}",
            options.prompt_tokens, item.plan.n_prompt_tokens);
-    std::vector<std::int32_t> ids{info.image_token_id};
-    for (std::int64_t i = 0; i < n_text; ++i) {
-      auto id = static_cast<std::int32_t>((7 + 13 * i) % std::min<std::int64_t>(info.vocab_size, 1000));
-      if (id == info.image_token_id || id == info.video_token_id) id = 0;
-      ids.push_back(id);
-    }
-    const MediaPlan plans[] = {item.plan};
-    out.token_ids = ids;
-    out.layout = model.model().expand_prompt(ids, plans);
-    out.media.push_back(std::move(item));
-    return out;
-  }
-
-  static SamplingParams answer_of(std::int64_t n_tokens) {
-    SamplingParams out;
-    out.max_tokens = n_tokens;
-    out.ignore_eos = true;
-    return out;
-  }
-
-  void warm_up() {
-    std::map<std::string, std::vector<double>> unused;
     std::vector<MediaItem> items;
-    items.push_back(prepare_picture(unused));
-    plan = items.front().plan;
+    items.push_back(std::move(item));
+    return make_request(std::move(items), n_text, 0);
+  }
+
+  PreparedRequest short_request(MediaItem item) const {
+    std::vector<MediaItem> items;
+    items.push_back(std::move(item));
+    return make_request(std::move(items), options.question_tokens, 0);
+  }
+
+  EngineOptions engine_options(std::int64_t n_prompt) const {
+    EngineOptions out_options;
+    out_options.max_context_tokens = n_prompt + options.decode_tokens + 1;
+    out_options.max_batch_tokens = std::max<std::int64_t>(1024, n_prompt);
+    out_options.max_sequences = 1;
+    out_options.kv_cache_dtype = options.kv_cache_dtype;
+    return out_options;
+  }
+
+  void count_encoding(Engine& engine, MediaItem item) {
     CostObserver observer;
+    std::vector<MediaItem> items;
+    items.push_back(std::move(item));
     engine.encode_media(items, &observer);
     encode_cost = observer.cost();
-    engine.generate(make_request(std::move(items.front())), answer_of(2));
   }
 
-  void run_once() {
+  // From the encoded picture on. Returns when the first token came.
+  GenerationResult run_picture(Engine& engine, bool long_prompt,
+                               std::map<std::string, std::vector<double>>& to, std::vector<double>& first) {
     const Clock::time_point start = Clock::now();
-    MediaItem item = prepare_picture(times);
-    const SamplingParams params = answer_of(options.decode_tokens);
+    MediaItem item = prepare_picture(to);
     double first_ms = -1;
-    set_profile_mode(ProfileMode::kSummary);
-    const GenerationResult result =
-        engine.generate(make_request(std::move(item)), params, [&](const TokenEvent&) {
+    PreparedRequest request = long_prompt ? long_request(std::move(item)) : short_request(std::move(item));
+    const GenerationResult result = engine.generate(
+        std::move(request), answer_of(long_prompt ? options.decode_tokens : 1), [&](const TokenEvent&) {
           if (first_ms < 0) first_ms = ms_since(start);
           return true;
         });
+    first.push_back(first_ms);
+    return result;
+  }
+
+  void run_answer(Engine& engine) {
+    set_profile_mode(ProfileMode::kSummary);
+    const GenerationResult result = run_picture(engine, true, times, first_token);
     const double projector_ms = zone_ms("projector");
     set_profile_mode(ProfileMode::kOff);
     times["projector"].push_back(projector_ms);
@@ -112,20 +145,112 @@ struct Bench {
     times["prefill"].push_back(result.timings.prefill_ms);
     const auto n_decoded = static_cast<double>(result.token_ids.size()) - 1;
     if (n_decoded > 0) times["decode"].push_back(result.timings.decode_ms / n_decoded);
-    first_token.push_back(first_ms);
   }
 
-  BenchReport report() {
-    BenchReport out;
-    out.n_prompt_tokens = options.prompt_tokens;
-    out.n_image_tokens = plan.n_tokens;
-    out.first_token_ms = median(first_token);
-    out.peak_memory_bytes = peak_memory_bytes();
+  // One more answer under an observer. Apart from the others, which it must not slow down.
+  std::vector<BenchPart> run_parts(Engine& engine) {
+    std::map<std::string, std::vector<double>> unused;
+    PreparedRequest request = long_request(prepare_picture(unused));
+    PartRecorder recorder(model.model().part_sizes());
+    engine.set_observer(&recorder);
+    if (options.timeline) set_profile_mode(ProfileMode::kTrace);
+    int n_decoded = -1;  // the first token comes from the prompt
+    engine.submit(std::move(request), answer_of(options.decode_tokens), [&](const TokenEvent&) {
+      recorder.begin_decode();
+      ++n_decoded;
+      return true;
+    });
+    while (engine.step()) {
+    }
+    if (options.timeline) out.timeline = profile_events();
+    set_profile_mode(ProfileMode::kOff);
+    engine.set_observer(nullptr);
+    return recorder.parts(1, n_decoded);
+  }
+
+  // Medians of several; every answer has the same parts.
+  void run_all_parts(Engine& engine) {
+    std::vector<std::vector<double>> ms;
+    for (int i = 0; i < options.n_repeats; ++i) {
+      out.parts = run_parts(engine);
+      ms.resize(out.parts.size());
+      for (std::size_t p = 0; p < out.parts.size(); ++p) ms[p].push_back(out.parts[p].ms);
+    }
+    for (std::size_t p = 0; p < out.parts.size(); ++p) out.parts[p].ms = median(ms[p]);
+  }
+
+  // Everything that shows a picture.
+  void run_pictures() {
+    std::map<std::string, std::vector<double>> unused;
+    std::vector<double> unused_first;
+    MediaItem item = prepare_picture(unused);
+    plan = item.plan;
+    out.n_question_tokens = plan.n_prompt_tokens + options.question_tokens;
+    const std::int64_t longest =
+        std::max(options.answer ? options.prompt_tokens : 0, options.question ? out.n_question_tokens : 0);
+    if (options.answer)
+      static_cast<void>(long_request(prepare_picture(unused)));  // refuses before it allocates
+    Engine engine(model, engine_options(longest));
+    count_encoding(engine, std::move(item));
     out.kv_cache_bytes = engine.kv_cache_bytes();
-    const auto add = [&](const char* name, std::int64_t n_items, const char* unit, const Cost& cost) {
-      out.stages.push_back({name, median(times[name]), n_items, unit, cost});
-    };
-    const LanguageCost language(model.model(), options.kv_cache_dtype);
+    if (options.answer) {
+      engine.generate(long_request(prepare_picture(unused)), answer_of(2));
+      for (int i = 0; i < options.n_repeats; ++i) run_answer(engine);
+    }
+    if (options.question) {
+      run_picture(engine, false, unused, unused_first);
+      for (int i = 0; i < options.n_repeats; ++i) run_picture(engine, false, unused, question_first_token);
+    }
+    if (options.answer && (options.parts || options.timeline)) run_all_parts(engine);
+  }
+
+  // One round of all sequences; adds the mean time of a step in which all of them decode.
+  void run_batch_round(Engine& engine, std::int64_t n_prompt, std::int64_t n_tokens,
+                       std::vector<double>& to) {
+    std::vector<std::int64_t> n_got(static_cast<std::size_t>(options.n_batch), 0);
+    for (std::size_t i = 0; i < n_got.size(); ++i)
+      engine.submit(make_request({}, n_prompt, static_cast<std::int64_t>(i)), answer_of(n_tokens),
+                    [&n_got, i](const TokenEvent&) {
+                      ++n_got[i];
+                      return true;
+                    });
+    double total_ms = 0;
+    int n_steps = 0;
+    for (bool more = true; more;) {
+      const bool all_decode =
+          std::all_of(n_got.begin(), n_got.end(), [&](std::int64_t n) { return n >= 1 && n < n_tokens; });
+      const double ms = timed_ms([&] { more = engine.step(); });
+      if (!all_decode) continue;
+      total_ms += ms;
+      ++n_steps;
+    }
+    if (n_steps > 0) to.push_back(total_ms / n_steps);
+  }
+
+  void run_batch() {
+    // All start to decode together only when the last prompt is done: the first ones wrote one token for each
+    // prompt behind them.
+    const std::int64_t n_tokens = options.decode_tokens + options.n_batch;
+    EngineOptions batch_options = engine_options(options.prompt_tokens + options.n_batch);
+    batch_options.max_sequences = options.n_batch;
+    batch_options.kv_cache_tokens = options.n_batch * (batch_options.max_context_tokens + 64);
+    Engine engine(model, batch_options);
+    out.kv_cache_bytes = std::max(out.kv_cache_bytes, engine.kv_cache_bytes());
+    std::vector<double> unused;
+    run_batch_round(engine, std::min<std::int64_t>(32, options.prompt_tokens), 4 + options.n_batch, unused);
+    for (int i = 0; i < options.n_repeats; ++i)
+      run_batch_round(engine, options.prompt_tokens, n_tokens, times["batch"]);
+  }
+
+  void add(const char* name, const std::string& key, std::int64_t n_items, const char* unit,
+           const Cost& cost) {
+    const std::vector<double>& ms = times[key];
+    if (ms.empty()) return;
+    const auto [low, high] = std::minmax_element(ms.begin(), ms.end());
+    out.stages.push_back({name, median(ms), *low, *high, n_items, unit, cost});
+  }
+
+  void add_picture_stages() {
     // The projector's own share follows from its parameters; both zones together were counted.
     Cost projector;
     for (const auto& [name, size] : model.model().part_sizes().parts)
@@ -139,14 +264,28 @@ struct Bench {
     const bool split = median(times["projector"]) > 0;
     if (split)
       tower += {.flops = -projector.flops, .int8_ops = -projector.int8_ops, .bytes = -projector.bytes};
-    add("image decode", 1, "pictures", {});
-    add("preprocess", 1, "pictures", {});
-    add("tower", plan.n_tokens, "tokens", tower);
-    if (split) add("projector", plan.n_tokens, "tokens", projector);
-    add("prefill", options.prompt_tokens, "tokens", language.prefill(options.prompt_tokens));
-    if (!times["decode"].empty())
-      add("decode", 1, "tokens", language.decode(options.prompt_tokens + options.decode_tokens / 2));
-    return out;
+    add("image decode", "image decode", 1, "pictures", {});
+    add("preprocess", "preprocess", 1, "pictures", {});
+    add("tower", "tower", plan.n_tokens, "tokens", tower);
+    if (split) add("projector", "projector", plan.n_tokens, "tokens", projector);
+  }
+
+  BenchReport report() {
+    out.n_prompt_tokens = options.prompt_tokens;
+    out.n_image_tokens = plan.n_tokens;
+    out.first_token_ms = median(first_token);
+    out.question_first_token_ms = median(question_first_token);
+    out.peak_memory_bytes = peak_memory_bytes();
+    for (const auto& [name, size] : model.model().part_sizes().parts)
+      out.weight_bytes.emplace_back(name, size.read_bytes);
+    const LanguageCost language(model.model(), options.kv_cache_dtype);
+    add_picture_stages();
+    const std::int64_t n = options.prompt_tokens;
+    add("prefill", "prefill", n, "tokens", language.prefill(n));
+    add("decode", "decode", 1, "tokens", language.decode(n + options.decode_tokens / 2));
+    add(fmt::format("decode of {}", options.n_batch).c_str(), "batch", options.n_batch, "tokens",
+        language.decode(n + (options.decode_tokens + options.n_batch) / 2, options.n_batch));
+    return std::move(out);
   }
 };
 
@@ -160,15 +299,9 @@ double median(std::vector<double> values) {
 }
 
 BenchReport run_bench(LoadedModel& model, const BenchOptions& options) {
-  EngineOptions engine_options;
-  engine_options.max_context_tokens = options.prompt_tokens + options.decode_tokens + 1;
-  engine_options.max_batch_tokens = std::max<std::int64_t>(1024, options.prompt_tokens);
-  engine_options.max_sequences = 1;
-  engine_options.kv_cache_dtype = options.kv_cache_dtype;
-  Bench bench{model, options, make_test_jpeg(options.picture_width_px, options.picture_height_px),
-              Engine(model, engine_options)};
-  bench.warm_up();
-  for (int i = 0; i < options.n_repeats; ++i) bench.run_once();
+  Bench bench{model, options, make_test_jpeg(options.picture_width_px, options.picture_height_px)};
+  if (options.answer || options.question) bench.run_pictures();
+  if (options.n_batch > 0) bench.run_batch();
   return bench.report();
 }
 

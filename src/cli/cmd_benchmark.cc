@@ -4,15 +4,17 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/build_info.h"
 #include "base/error.h"
 #include "cli/bench.h"
+#include "cli/bench_compare.h"
+#include "cli/bench_html.h"
+#include "cli/bench_report.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/json_output.h"
 #include "cli/machine.h"
 #include "cli/published_shapes.h"
-#include "cli/text_table.h"
+#include "io/mapped_file.h"
 
 namespace triptych::cli {
 namespace {
@@ -22,9 +24,21 @@ struct BenchFlags {
   BenchOptions options;
   std::string shapes;
   std::string kv_cache_dtype = "auto";
+  std::string only;
+  std::string compare, html;
   int n_layers = 0;
   bool limits = false, json = false;
 };
+
+std::vector<std::string> split_at_commas(const std::string& text) {
+  std::vector<std::string> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    out.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
 
 std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& description) {
   if (flags.shapes.empty()) {
@@ -43,101 +57,86 @@ std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& de
   return LoadedModel::with_random_weights(config, options.weight_dtype.value_or(DType::kF16), options);
 }
 
-JsonOut limits_json(const MachineLimits& limits) {
-  return {{"threads", limits.n_threads},
-          {"instruction_set", to_string(active_isa())},
-          {"processor", cpu_name()},
-          {"fp32_flops_per_s", limits.fp32_flops_per_s},
-          {"read_bytes_per_s", limits.read_bytes_per_s},
-          {"int8_ops_per_s", limits.int8_ops_per_s},
-          {"bf16_flops_per_s", limits.bf16_flops_per_s}};
-}
-
-std::string limits_text(const MachineLimits& limits) {
-  std::string out = fmt::format("{}, {} thread{}, {}: {}FLOP/s in fp32, {}/s read from memory", cpu_name(),
-                                limits.n_threads, limits.n_threads == 1 ? "" : "s", to_string(active_isa()),
-                                format_count(limits.fp32_flops_per_s), format_bytes(limits.read_bytes_per_s));
-  if (limits.int8_ops_per_s > 0) out += fmt::format(", {}OP/s in int8", format_count(limits.int8_ops_per_s));
-  if (limits.bf16_flops_per_s > 0)
-    out += fmt::format(", {}FLOP/s in bf16", format_count(limits.bf16_flops_per_s));
-  return out + '\n';
-}
-
-void print_report(const BenchReport& report, const MachineLimits& limits, const std::string& description) {
-  std::printf("%s; %lld prompt tokens, %lld of them from a picture\n", one_line(description).c_str(),
-              static_cast<long long>(report.n_prompt_tokens), static_cast<long long>(report.n_image_tokens));
-  std::fputs(limits_text(limits).c_str(), stdout);
-  TextTable table(
-      {{"stage", Align::kLeft}, {"time"}, {"rate"}, {"operations"}, {"bytes"}, {"of the roofline"}});
-  for (const BenchStage& stage : report.stages) {
-    const bool counted = stage.cost.flops + stage.cost.int8_ops > 0;
-    table.add_row(
-        {stage.name, format_ms(stage.ms),
-         fmt::format("{:.1f} {}/s", static_cast<double>(stage.n_items) * 1000.0 / stage.ms, stage.unit),
-         counted ? format_count(stage.cost.flops + stage.cost.int8_ops) : "-",
-         counted ? format_bytes(stage.cost.bytes) : "-",
-         counted ? format_percent(roofline_share(stage.cost, limits, stage.ms / 1000.0)) : "-"});
+// --only LIST: which measurements.
+void choose(const std::string& only, BenchOptions& options) {
+  if (only.empty()) return;
+  options.answer = options.question = false;
+  bool batch = false;
+  for (const std::string& word : split_at_commas(only)) {
+    bool* chosen = word == "answer"     ? &options.answer
+                   : word == "question" ? &options.question
+                   : word == "batch"    ? &batch
+                                        : nullptr;
+    if (chosen == nullptr)
+      fail(ErrorCode::kInvalidArgument, "--only: expected answer, question and batch in a list, got \"{}\"",
+           word);
+    *chosen = true;
   }
-  std::fputs(table.render().c_str(), stdout);
-  std::printf("first token after %s; peak memory %s, of it keys and values %s\n",
-              format_ms(report.first_token_ms).c_str(),
-              format_bytes(static_cast<double>(report.peak_memory_bytes)).c_str(),
-              format_bytes(static_cast<double>(report.kv_cache_bytes)).c_str());
+  if (batch && options.n_batch == 0)
+    fail(ErrorCode::kInvalidArgument, "--only batch needs the number of sequences: --batch N");
+  if (!batch) options.n_batch = 0;
 }
 
-JsonOut report_json(const BenchReport& report, const MachineLimits& limits, const std::string& description) {
-  JsonOut out = {{"model", description},
-                 {"version", build_info().version},
-                 {"revision", build_info().revision},
-                 {"prompt_tokens", report.n_prompt_tokens},
-                 {"image_tokens", report.n_image_tokens},
-                 {"first_token_ms", report.first_token_ms},
-                 {"peak_memory_bytes", report.peak_memory_bytes},
-                 {"kv_cache_bytes", report.kv_cache_bytes}};
-  out["stages"] = JsonOut::array();
-  for (const BenchStage& stage : report.stages) {
-    JsonOut one = {{"name", stage.name},
-                   {"ms", stage.ms},
-                   {"items", stage.n_items},
-                   {"unit", stage.unit},
-                   {"items_per_s", static_cast<double>(stage.n_items) * 1000.0 / stage.ms}};
-    if (stage.cost.flops + stage.cost.int8_ops > 0) {
-      one["flops"] = stage.cost.flops;
-      one["int8_ops"] = stage.cost.int8_ops;
-      one["bytes"] = stage.cost.bytes;
-      one["roofline_share"] = roofline_share(stage.cost, limits, stage.ms / 1000.0);
-    }
-    out["stages"].push_back(std::move(one));
-  }
-  out["limits"] = limits_json(limits);
-  return out;
-}
-
-int bench(BenchFlags flags) {
-  if (flags.limits) {
-    const MachineLimits limits = measure_limits(flags.model.n_threads);
-    if (flags.json) {
-      print_json(limits_json(limits));
-    } else {
-      std::fputs(limits_text(limits).c_str(), stdout);
-    }
-    return kExitOk;
-  }
-  if (flags.model.model.empty() && flags.shapes.empty())
-    fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
-  flags.options.kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16);
-  std::string description;
-  reset_peak_memory();
-  const auto model = make_model(flags, description);
-  const BenchReport report = run_bench(*model, flags.options);
-  const MachineLimits limits = measure_limits(flags.model.n_threads);
+int bench_limits(const BenchFlags& flags) {
+  const LimitsReport limits = measure_limits_report(flags.model.n_threads);
   if (flags.json) {
-    print_json(report_json(report, limits, description));
+    print_json(limits_report_json(limits));
   } else {
-    print_report(report, limits, description);
+    std::fputs(limits_table(limits).c_str(), stdout);
   }
   return kExitOk;
 }
+
+std::vector<BenchRun> run_all_formats(const BenchFlags& flags) {
+  std::vector<BenchFlags> all;
+  for (const std::string& weights : split_at_commas(flags.model.dtype)) {
+    BenchFlags one = flags;
+    one.model.dtype = weights;
+    static_cast<void>(one.model.load_options());  // refuses a wrong word before the first run
+    all.push_back(std::move(one));
+  }
+  std::vector<BenchRun> runs;
+  for (const BenchFlags& one : all) {
+    reset_peak_memory();
+    BenchRun run;
+    const auto model = make_model(one, run.model);
+    run.weights = one.model.dtype;
+    run.report = run_bench(*model, one.options);
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+int bench_model(BenchFlags flags) {
+  if (flags.model.model.empty() && flags.shapes.empty())
+    fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
+  flags.options.kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16);
+  choose(flags.only, flags.options);
+  if (!flags.html.empty()) {
+    check_replaceable(flags.html);
+    flags.options.parts = flags.options.timeline = true;
+  }
+  if (flags.options.parts && !flags.options.answer)
+    fail(ErrorCode::kInvalidArgument, "--parts and --html need the measurement \"answer\"");
+  std::optional<EarlierBench> earlier;
+  if (!flags.compare.empty())
+    earlier = parse_earlier_bench(read_text_file(flags.compare, std::uint64_t{16} << 20), flags.compare);
+  const std::vector<BenchRun> runs = run_all_formats(flags);
+  const MachineLimits limits = measure_limits(flags.model.n_threads).median;
+  if (!flags.html.empty()) write_text_file(flags.html, bench_html(runs, limits));
+  if (flags.json) {
+    JsonOut out = bench_json(runs, limits);
+    if (earlier) out["compared"] = compare_json(*earlier, runs);
+    print_json(out);
+    return kExitOk;
+  }
+  std::string text = runs.size() == 1 ? report_text(runs.front(), limits) : sweep_text(runs, limits);
+  if (earlier) text += "\n" + compare_text(*earlier, runs, limits);
+  std::fputs(text.c_str(), stdout);
+  return kExitOk;
+}
+
+int bench(const BenchFlags& flags) { return flags.limits ? bench_limits(flags) : bench_model(flags); }
 
 }  // namespace
 
@@ -179,6 +178,25 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->capture_default_str()
       ->type_name("N");
   add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
+  app.add_option("--question-tokens", flags->options.question_tokens,
+                 "Text tokens of the short question behind a picture")
+      ->check(range(1))
+      ->capture_default_str()
+      ->type_name("N");
+  app.add_option("--batch", flags->options.n_batch,
+                 "Also N sequences that decode at once, each after a text prompt of its own")
+      ->check(CLI::Range(1, 256).description(""))
+      ->type_name("N");
+  app.add_option(
+         "--only", flags->only,
+         "Only these measurements: answer (all stages), question (first token after a picture), batch")
+      ->type_name("LIST");
+  app.add_flag("--parts", flags->options.parts, "Also time every part of the model: its matrices, attention");
+  app.add_option("--compare", flags->compare, "Compare with FILE, which an earlier --json wrote")
+      ->type_name("FILE");
+  app.add_option("--html", flags->html,
+                 "Write a report with the roofline of every part and what each thread did")
+      ->type_name("FILE");
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
   app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
   std::string footer = "Shapes:\n";
@@ -188,11 +206,14 @@ void add_bench_command(CLI::App& program, Action& action) {
       "\nThe roofline is the longer of operations over the fp32 or int8 speed and bytes over the read speed, "
       "all "
       "measured in the\n"
-      "same run.\n\n"
+      "same run. --weights takes several formats in a list: one row each.\n\n"
       "Examples:\n"
       "  triptych bench MODEL\n"
       "  triptych bench --shapes llava-1.5-7b --weights int8 --decode 16\n"
-      "  triptych bench --shapes llava-1.5-13b --layers 8 --json\n"
+      "  triptych bench --shapes llava-1.5-13b --layers 8 --json > earlier.json\n"
+      "  triptych bench --shapes llava-1.5-13b --layers 8 --compare earlier.json\n"
+      "  triptych bench MODEL --weights bf16,int8,int4:g128 --batch 8\n"
+      "  triptych bench MODEL --weights int8 --html report.html\n"
       "  triptych bench --limits";
   app.footer(footer);
   app.callback([flags, &action] { action = [flags] { return bench(*flags); }; });

@@ -46,7 +46,7 @@ Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
   out.weight_bytes = static_cast<double>(model.checkpoint().weights().total_bytes());
   for (const auto& [name, size] : model.model().part_sizes().parts)
     out.private_bytes += static_cast<double>(size.owned_bytes);
-  out.limits = measure_limits(flags.model.n_threads);
+  out.limits = measure_limits(flags.model.n_threads).median;
   out.short_ms = roofline_seconds(cost.decode(1), out.limits) * 1000.0;
   out.full_ms = roofline_seconds(cost.decode(out.context_tokens), out.limits) * 1000.0;
   return out;

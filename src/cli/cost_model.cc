@@ -55,12 +55,14 @@ Cost LanguageCost::prefill(std::int64_t n_tokens) const {
           .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
 }
 
-Cost LanguageCost::decode(std::int64_t n_context) const {
+Cost LanguageCost::decode(std::int64_t n_context, std::int64_t n_sequences) const {
   const auto n = static_cast<double>(n_context);
-  return {.flops = 2.0 * layer_parameters_ * (1 - int8_layer_share_) +
-                   2.0 * head_parameters_ * (1 - int8_head_share_) + 4.0 * attention_width_ * n,
-          .int8_ops = 2.0 * layer_parameters_ * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_,
-          .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
+  const auto s = static_cast<double>(n_sequences);
+  return {.flops = s * (2.0 * layer_parameters_ * (1 - int8_layer_share_) +
+                        2.0 * head_parameters_ * (1 - int8_head_share_) + 4.0 * attention_width_ * n),
+          .int8_ops =
+              s * (2.0 * layer_parameters_ * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_),
+          .bytes = read_bytes_ + s * n * static_cast<double>(kv_bytes_per_token_)};
 }
 
 void CostObserver::on_linear(const LinearWeight& weight, const TensorView& x) {

@@ -26,8 +26,8 @@ class LanguageCost {
 
   /// A prompt of n tokens from an empty cache, logits for its last token only.
   Cost prefill(std::int64_t n_tokens) const;
-  /// One token when n are in the cache, itself included.
-  Cost decode(std::int64_t n_context) const;
+  /// One token of each sequence when n are in its cache, itself included.
+  Cost decode(std::int64_t n_context, std::int64_t n_sequences = 1) const;
   std::int64_t kv_bytes_per_token() const noexcept { return kv_bytes_per_token_; }
   /// Parameters in the matrices of the layers, embedding and output layer left out.
   double layer_parameters() const noexcept { return layer_parameters_; }

@@ -4,9 +4,13 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <set>
+
 #include "base/error.h"
 #include "cli/bench.h"
 #include "cli/published_shapes.h"
+#include "cli/test_model.h"
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "media/image_decode.h"
@@ -41,25 +45,8 @@ TEST(CostObserver, CountsSegmentsOfAnAttentionByThemselves) {
   EXPECT_DOUBLE_EQ(observer.cost().flops, 4.0 * (2 * 2 + 3 * 3) * 2 * 4);
 }
 
-// A small model of LLaVA's shape with random weights.
-Json small_config() {
-  Json config = published_config("llava-1.5-7b", 2);
-  config["image_token_index"] = 300;
-  config["text_config"]["hidden_size"] = 64;
-  config["text_config"]["intermediate_size"] = 176;
-  config["text_config"]["num_attention_heads"] = 4;
-  config["text_config"]["vocab_size"] = 320;
-  config["text_config"]["max_position_embeddings"] = 256;
-  config["vision_config"]["hidden_size"] = 48;
-  config["vision_config"]["intermediate_size"] = 96;
-  config["vision_config"]["num_attention_heads"] = 3;
-  config["vision_config"]["num_hidden_layers"] = 3;
-  config["vision_config"]["image_size"] = 56;
-  return config;
-}
-
 TEST(LanguageCost, AgreesWithWhatIsCountedInARun) {
-  const auto model = LoadedModel::with_random_weights(small_config(), DType::kF32, {.n_threads = 1});
+  const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kF32, {.n_threads = 1});
   const LanguageCost cost(model->model(), KvDType::kF16);
   EXPECT_EQ(cost.kv_bytes_per_token(), 2 * 2 * 4 * 16 * 2);
 
@@ -100,7 +87,7 @@ TEST(PublishedShapes, ParseAndTakeLayers) {
 }
 
 TEST(Bench, MeasuresEveryStage) {
-  const auto model = LoadedModel::with_random_weights(small_config(), DType::kBF16, {.n_threads = 1});
+  const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kBF16, {.n_threads = 1});
   BenchOptions options;
   options.prompt_tokens = 40;
   options.decode_tokens = 4;
@@ -118,6 +105,10 @@ TEST(Bench, MeasuresEveryStage) {
                                              "decode"}));
   EXPECT_GT(report.first_token_ms, report.stages[2].ms);
   EXPECT_GT(report.peak_memory_bytes, std::size_t{1} << 20);
+  EXPECT_EQ(report.n_question_tokens, 16 + 24);
+  EXPECT_GT(report.question_first_token_ms, report.stages[2].ms);
+  EXPECT_TRUE(report.parts.empty());
+  EXPECT_TRUE(report.timeline.empty());
   // Tower and projector: products of both, and attention of 17 rows in 3 heads of 16, in 2 of 3 layers.
   const double layer = 2.0 * 17 * (4.0 * 48 * 48 + 2.0 * 48 * 96) + 4.0 * 17 * 17 * 48;
   const double patches = 2.0 * 16 * 48 * 3 * 14 * 14;
@@ -126,6 +117,62 @@ TEST(Bench, MeasuresEveryStage) {
               2.0 * 16 * 2 * 64);
   options.prompt_tokens = 16;
   EXPECT_THROW(run_bench(*model, options), Error);
+}
+
+TEST(LanguageCost, SequencesThatDecodeTogetherReadTheWeightsOnce) {
+  const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kF32, {.n_threads = 1});
+  const LanguageCost cost(model->model(), KvDType::kF16);
+  const Cost one = cost.decode(50);
+  const Cost eight = cost.decode(50, 8);
+  EXPECT_DOUBLE_EQ(eight.flops, 8 * one.flops);
+  EXPECT_DOUBLE_EQ(eight.bytes - one.bytes, 7.0 * 50 * static_cast<double>(cost.kv_bytes_per_token()));
+}
+
+TEST(Bench, SequencesThatDecodeTogetherWithoutPictures) {
+  const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kF32, {.n_threads = 2});
+  BenchOptions options;
+  options.answer = options.question = false;
+  options.n_batch = 3;
+  options.prompt_tokens = 40;
+  options.decode_tokens = 4;
+  options.n_repeats = 2;
+  const BenchReport report = run_bench(*model, options);
+  ASSERT_EQ(report.stages.size(), 1U);
+  EXPECT_EQ(report.stages[0].name, "decode of 3");
+  EXPECT_EQ(report.stages[0].n_items, 3);
+  EXPECT_GT(report.stages[0].ms, 0);
+  EXPECT_LE(report.stages[0].lowest_ms, report.stages[0].ms);
+  EXPECT_GE(report.stages[0].highest_ms, report.stages[0].ms);
+  EXPECT_GE(report.kv_cache_bytes, 3U * 44 * 2 * 2 * 64 * 2);
+  EXPECT_EQ(report.n_image_tokens, 0);
+}
+
+TEST(Bench, PartsAndTimelineCoverTheStages) {
+  const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kF32, {.n_threads = 2});
+  BenchOptions options;
+  options.prompt_tokens = 40;
+  options.decode_tokens = 4;
+  options.n_repeats = 1;
+  options.picture_width_px = options.picture_height_px = 56;
+  options.parts = options.timeline = true;
+  const BenchReport report = run_bench(*model, options);
+  std::map<std::string, double> ops;
+  for (const BenchPart& part : report.parts) ops[part.stage] += part.cost.flops + part.cost.int8_ops;
+  const auto cost_of = [&](const char* name) {
+    for (const BenchStage& stage : report.stages)
+      if (stage.name == name) return stage.cost.flops;
+    return 0.0;
+  };
+  // The stages' costs count biases and norms among the parameters; the parts only products.
+  EXPECT_NEAR(ops["tower"] + ops["projector"], cost_of("tower") + cost_of("projector"), 1.0);
+  // The cost model is the least: a last layer whose queries are made for the last token only.
+  const double queries = 2.0 * 39 * 64 * 64 + 4.0 * 64 * (40.0 * 41 / 2 - 40);
+  EXPECT_NEAR((ops["prefill"] - queries) / cost_of("prefill"), 1.0, 0.01);
+  EXPECT_NEAR(ops["decode"] / cost_of("decode"), 1.0, 0.01);
+  std::set<std::string> zones;
+  for (const ProfileEvent& event : report.timeline) zones.insert(event.name);
+  for (const char* name : {"vision", "prefill", "decode", "self_attn.q_proj+k_proj+v_proj", "mlp.down_proj"})
+    EXPECT_TRUE(zones.contains(name)) << name;
 }
 
 TEST(Bench, TestPictureIsAJpegOfItsSize) {

@@ -1,5 +1,7 @@
 #include "cli/machine.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -32,8 +34,20 @@ std::size_t cgroup_number(const char* file) {
 
 }  // namespace
 
-MachineLimits measure_limits(int n_threads) {
-  MachineProbe probe(n_threads > 0 ? n_threads : usable_cpus(), active_isa());
+std::size_t last_cache_bytes() noexcept {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+  for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE})
+    if (const long bytes = sysconf(level); bytes > 0) return static_cast<std::size_t>(bytes);
+#endif
+  return 0;
+}
+
+MeasuredLimits measure_limits(int n_threads) {
+  constexpr std::size_t kMiB = std::size_t{1} << 20;
+  // A quarter of the free memory is the most; a smaller buffer would measure a cache.
+  const std::size_t wanted = std::clamp(4 * last_cache_bytes(), 256 * kMiB, 1024 * kMiB);
+  const std::size_t most = std::max(64 * kMiB, available_memory_bytes() / 4);
+  MachineProbe probe(n_threads > 0 ? n_threads : usable_cpus(), active_isa(), std::min(wanted, most));
   return probe.measure();
 }
 

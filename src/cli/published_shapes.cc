@@ -31,6 +31,14 @@ constexpr std::string_view kLlavaHalfB =
   "vocab_size": 151936}, "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 1152, "image_size": 384,
   "intermediate_size": 4304, "num_attention_heads": 16, "num_hidden_layers": 27, "patch_size": 14}})";
 
+// Not published: the size that bench/peers compares with other engines.
+constexpr std::string_view kLlavaClipHalfB =
+    R"({"architectures": ["LlavaForConditionalGeneration"], "model_type": "llava",
+  "image_token_index": 32000, "text_config": {"model_type": "llama", "hidden_size": 896, "intermediate_size": 4864,
+  "num_hidden_layers": 24, "num_attention_heads": 14, "num_key_value_heads": 2, "max_position_embeddings": 4096,
+  "rms_norm_eps": 1e-05, "vocab_size": 32064}, "vision_config": {"model_type": "clip_vision_model", "hidden_size": 1024,
+  "image_size": 336, "intermediate_size": 4096, "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14}})";
+
 constexpr std::string_view kLlavaNextMistral7b = R"({"architectures": ["LlavaNextForConditionalGeneration"],
   "model_type": "llava_next", "image_token_index": 32000, "use_image_newline_parameter": true,
   "image_grid_pinpoints": [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]],
@@ -93,6 +101,8 @@ Json& language_part(Json& config) {
 const std::vector<PublishedShape>& published_shapes() {
   static const std::vector<PublishedShape> shapes = {
       {"llava-0.5b", "SigLIP so400m/14 at 384, Qwen2 0.5B", kLlavaHalfB},
+      {"llava-clip-0.5b", "CLIP ViT-L/14 at 336, a LLaMA as wide as Qwen2 0.5B (not published)",
+       kLlavaClipHalfB},
       {"llava-1.5-7b", "CLIP ViT-L/14 at 336, Vicuna 7B", kLlava7b},
       {"llava-1.5-13b", "CLIP ViT-L/14 at 336, Vicuna 13B", kLlava13b},
       {"llava-1.6-mistral-7b", "CLIP ViT-L/14 at 336 in tiles, Mistral 7B", kLlavaNextMistral7b},

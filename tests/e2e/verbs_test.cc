@@ -193,6 +193,69 @@ TEST(Bench, TableAndJson) {
   EXPECT_THAT(table.out, HasSubstr("of the roofline"));
 }
 
+TEST(Bench, LimitsOfOneThreadAndOfAll) {
+  const RunResult result = triptych({"bench", "--limits", "--threads", "2", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["threads"], 2);
+  EXPECT_EQ(out["one_thread"]["threads"], 1);
+  for (const json& part : {out, out["one_thread"]})
+    for (const char* name : {"fp32_flops_per_s", "read_bytes_per_s"}) {
+      EXPECT_GT(part[name], 1e8) << name;
+      EXPECT_LE(part["range"][name]["lowest"], part[name]) << name;
+      EXPECT_GE(part["range"][name]["highest"], part[name]) << name;
+    }
+  const RunResult table = triptych({"bench", "--limits", "--threads", "1"});
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("read from memory"));
+}
+
+TEST(Bench, SweepComparisonAndReport) {
+  const Scratch scratch;
+  const std::string earlier = (scratch.path() / "earlier.json").string();
+  const std::string html = (scratch.path() / "report.html").string();
+  const std::vector<std::string> common = {"--prompt-tokens", "80",  "--decode", "4",   "--repeat",  "1",
+                                           "--width",         "112", "--height", "112", "--threads", "2"};
+  const auto bench = [&](std::vector<std::string> args) {
+    args.insert(args.begin(), {"bench", kModel.string()});
+    args.insert(args.end(), common.begin(), common.end());
+    return triptych(args);
+  };
+  RunResult result = bench({"--weights", "fp32,int8", "--batch", "3", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  write_file(earlier, result.out);
+  const json swept = json::parse(result.out);
+  ASSERT_EQ(swept["runs"].size(), 2U);
+  EXPECT_EQ(swept["runs"][1]["weights"], "int8");
+  EXPECT_EQ(swept["runs"][1]["stages"].back()["name"], "decode of 3");
+  EXPECT_GT(swept["runs"][0]["question_first_token_ms"], 0.0);
+  EXPECT_LT(swept["runs"][1]["weight_bytes"]["language"], swept["runs"][0]["weight_bytes"]["language"]);
+
+  result = bench({"--weights", "int8", "--compare", earlier, "--html", html});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("earlier / now"));
+  EXPECT_THAT(result.out, HasSubstr("self_attn.q_proj+k_proj+v_proj"));
+  const std::string page = read_file(html);
+  for (const char* part : {"mlp.down_proj", "self_attn.o_proj", "mlp.gate_proj+up_proj", "lm_head",
+                           "patch_embedding", "mlp.fc1", "multi_modal_projector.linear_1", "attention",
+                           "class=\"roofline\"", "tower and projector", "thread 1"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_TRUE(page.ends_with("</html>\n"));
+
+  result = bench({"--weights", "fp32,int8", "--only", "question"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("int8"));
+  write_file(earlier, "{\"model\": 3}");
+  expect_bad_input(bench({"--compare", earlier}), "earlier.json");
+  expect_bad_input(bench({"--compare", "/nowhere.json"}), "/nowhere.json");
+  expect_bad_input(bench({"--weights", "fp32,int7"}), "int7");
+  expect_bad_input(bench({"--weights", "fp32,"}), "--weights");
+  expect_bad_input(bench({"--only", "batch"}), "--batch");
+  expect_bad_input(bench({"--only", "everything"}), "everything");
+  expect_bad_input(bench({"--only", "question", "--html", html}), "answer");
+  expect_bad_input(bench({"--html", scratch.path().string()}), scratch.path().string());
+}
+
 TEST(Program, WeightsAreQuantizedByFlag) {
   const std::string model = kModel.string();
   const RunResult checked =

@@ -1,0 +1,74 @@
+// How long each part of a model takes (its matrices by their published names, attention, norms ...) and what
+// it costs at least, seen from a run.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "backend/exec_context.h"
+#include "base/profile.h"
+#include "cli/cost_model.h"
+#include "nn/weights.h"
+
+namespace triptych::cli {
+
+/// One kind of operation within a stage, all layers together, of one pass (a prompt or one decoded token).
+struct BenchPart {
+  std::string stage;  // "tower", "projector", "prefill", "decode"
+  std::string name;   // "self_attn.q_proj+k_proj+v_proj", "attention", "norm"
+  double count = 0;   // calls a pass
+  double ms = 0;
+  /// Bytes are operands that are moved once: weights, inputs and outputs; cached keys and values.
+  Cost cost;
+};
+
+/// "language_model.model.layers.3.mlp.gate_proj+up_proj" to "mlp.gate_proj+up_proj": what follows the number
+/// of the layer, or the last two words of a name without one.
+std::string part_name(std::string_view published_name);
+
+/// Times every operation while it observes, and opens a profile zone of the part's name around it.
+class PartRecorder : public ExecObserver {
+ public:
+  explicit PartRecorder(const PartSizes& sizes);
+
+  /// Later passes decode. Before it: towers, projectors and prefill, told apart by their weights.
+  void begin_decode() noexcept { decoding_ = true; }
+  /// Means over the passes; in the order of first use, stage by stage.
+  std::vector<BenchPart> parts(int n_prompts, int n_decoded) const;
+
+  bool wants_taps() const noexcept override { return false; }
+  void on_tap(std::string_view, const TensorView&) override {}
+  void on_linear(const LinearWeight& weight, const TensorView& x) override;
+  void on_attention(const AttentionArgs& args) override;
+  void on_paged_attention(const KvCache& cache, std::span<const KvSequence> sequences,
+                          const TensorView& q) override;
+  void on_begin(const char* operation) override;
+  void on_end() override;
+
+ private:
+  struct Sum {
+    std::string stage, name;
+    std::int64_t count = 0, ns = 0;
+    Cost cost;
+  };
+  std::string_view stage() const noexcept;
+  Sum& sum_of(std::string_view stage, std::string_view name);
+
+  std::unordered_map<const LinearWeight*, std::pair<std::string, const char*>> linears_;  // part, name
+  std::vector<Sum> sums_;
+  bool decoding_ = false;
+  std::string_view part_ = "vision";  // of the operation that runs
+  const char* name_ = nullptr;        // what on_linear or on_attention said of it
+  Cost cost_;                         // likewise
+  std::optional<ProfileZone> zone_;
+  Sum* open_ = nullptr;
+  std::int64_t start_ns_ = 0;
+};
+
+}  // namespace triptych::cli
