@@ -1,7 +1,6 @@
 #include "cli/bench_html.h"
 
 #include <algorithm>
-#include <set>
 
 #include "base/build_info.h"
 #include "cli/heat_map.h"
@@ -72,7 +71,7 @@ std::string parts_html(const BenchReport& report, const MachineLimits& limits) {
     out += fmt::format("<span><i style=\"background:{}\"></i>{}</span>", stage_color(stage), stage);
   out +=
       "</p>\n<p>Operands are counted once: weights, inputs and outputs in memory, cached keys and values. A "
-      "disc above the "
+      "dot above the "
       "slope works on operands that lie in a cache.</p>\n<h2>Parts</h2>\n";
   std::vector<std::vector<std::string>> rows;
   std::size_t next = 0;
@@ -98,17 +97,15 @@ std::string parts_html(const BenchReport& report, const MachineLimits& limits) {
                           rows);
 }
 
-std::string timeline_html(const BenchReport& report) {
-  std::set<int> threads;
-  for (const ProfileEvent& event : report.timeline) threads.insert(event.thread);
+std::string timeline_html(const BenchReport& report, int n_threads) {
   std::vector<std::string> operations;
   for (const BenchPart& part : report.parts) operations.push_back(part.name);
   // The file stays small on machines with many threads.
-  const int n_bins = std::clamp(8000 / std::max<int>(1, static_cast<int>(threads.size())), 40, 240);
+  const int n_bins = std::clamp(8000 / std::max(1, n_threads), 40, 240);
   return "<h2>Threads over time</h2>\n<p>Colour: the part that took most of a moment. Strength: how much of "
          "the moment the "
          "thread was busy. Thread 0 runs the step and takes part in its loops.</p>\n" +
-         heat_maps_html(make_heat_maps(report.timeline, operations, n_bins));
+         heat_maps_html(make_heat_maps(report.timeline, operations, n_threads, n_bins));
 }
 
 }  // namespace
@@ -126,7 +123,7 @@ std::string bench_html(const std::vector<BenchRun>& runs, const MachineLimits& l
                        run.report.n_image_tokens);
     out += stages_html(run.report, limits);
     if (!run.report.parts.empty()) out += parts_html(run.report, limits);
-    if (!run.report.timeline.empty()) out += timeline_html(run.report);
+    if (!run.report.timeline.empty()) out += timeline_html(run.report, limits.n_threads);
     out += "</section>\n";
   }
   return out + "</body>\n</html>\n";

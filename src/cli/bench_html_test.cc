@@ -69,12 +69,15 @@ std::vector<ProfileEvent> two_threads() {
 }
 
 TEST(HeatMap, BusySharesOfBins) {
-  const HeatMaps maps = make_heat_maps(two_threads(), {"down", "qkv"}, 10);
+  const HeatMaps maps = make_heat_maps(two_threads(), {"down", "qkv"}, 3, 10);
   ASSERT_EQ(maps.maps.size(), 2U);
   EXPECT_EQ(maps.maps[0].title, "prefill");
   EXPECT_EQ(maps.maps[0].duration_ns, 1000);
   EXPECT_EQ(maps.maps[1].title, "one decoded token");
-  ASSERT_EQ(maps.maps[0].rows.size(), 2U);
+  ASSERT_EQ(maps.maps[0].rows.size(), 3U);
+  EXPECT_EQ(maps.maps[0].rows[2].busy_share, 0) << "the third thread did nothing";
+  EXPECT_EQ(maps.maps[0].rows[2].cells.at(0).zone, -1);
+  EXPECT_EQ(maps.maps[1].rows.size(), 3U);
   const HeatMap::Row& caller = maps.maps[0].rows[0];
   const HeatMap::Row& worker = maps.maps[0].rows[1];
   EXPECT_EQ(caller.thread, 1);
@@ -96,8 +99,8 @@ TEST(HeatMap, BusySharesOfBins) {
 }
 
 TEST(HeatMap, NoEventsNoMaps) {
-  EXPECT_TRUE(make_heat_maps({}, {}, 10).maps.empty());
-  EXPECT_TRUE(make_heat_maps({{"down", 1, 0, 10}}, {"down"}, 0).maps.empty());
+  EXPECT_TRUE(make_heat_maps({}, {}, 2, 10).maps.empty());
+  EXPECT_TRUE(make_heat_maps({{"down", 1, 0, 10}}, {"down"}, 2, 0).maps.empty());
 }
 
 // Every tag is closed in order, every attribute quoted, and nothing is fetched.

@@ -140,7 +140,7 @@ std::string map_svg(const HeatMaps& maps, const HeatMap& map) {
 }  // namespace
 
 HeatMaps make_heat_maps(const std::vector<ProfileEvent>& events, const std::vector<std::string>& operations,
-                        int n_bins) {
+                        int n_threads, int n_bins) {
   n_bins = std::max(n_bins, 1);
   HeatMaps out;
   const std::set<std::string> is_operation(operations.begin(), operations.end());
@@ -180,6 +180,7 @@ HeatMaps make_heat_maps(const std::vector<ProfileEvent>& events, const std::vect
     add_row(caller, by_thread.at(caller));
     for (const auto& [thread, bins] : by_thread)
       if (thread != caller) add_row(thread, bins);
+    while (static_cast<int>(map.rows.size()) < n_threads) add_row(0, Bins(stretch, n_bins));
     out.maps.push_back(std::move(map));
   }
   const double between_ns = totals_ns[std::string(kBetween)];

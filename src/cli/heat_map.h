@@ -33,9 +33,10 @@ struct HeatMaps {
 
 /// From the events of one answer: the engine's zones "vision", "prefill" and "decode" are the stretches,
 /// `operations` the zones of the calling thread that are work on an operation. Workers are busy while they
-/// work on a zone; the caller is busy unless it waits for them.
+/// work on a zone; the caller is busy unless it waits for them. Threads that did nothing make up the rows to
+/// `n_threads`.
 HeatMaps make_heat_maps(const std::vector<ProfileEvent>& events, const std::vector<std::string>& operations,
-                        int n_bins);
+                        int n_threads, int n_bins);
 
 /// <svg> elements with their legend, colours by zone, strength by share of the bin. HTML.
 std::string heat_maps_html(const HeatMaps& maps);
