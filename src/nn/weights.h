@@ -157,12 +157,6 @@ struct PartSizes {
     std::string part;
     std::string name;
   };
-  /// A prepared matrix with its published name; of stacked ones "layers.0.self_attn.q_proj+k_proj+v_proj".
-  struct Linear {
-    const LinearWeight* weight = nullptr;
-    std::string part;
-    std::string name;
-  };
   std::vector<std::pair<std::string, Size>> parts;  // in order of first use
   std::vector<Linear> linears;                      // in order of binding
   Size& part(std::string_view name);

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 // A grey picture of 400 x 300.
 std::string write_picture(const Scratch& scratch) {
   const std::string name = (scratch.path() / "picture.png").string();
-  triptych::write_file(name, encode_png({400, 300, std::vector<std::uint8_t>(400 * 300 * 3, 128)}));
+  triptych::write_file(name, encode_png({400, 300, PoolVector<std::uint8_t>(400 * 300 * 3, 128)}));
   return name;
 }
 

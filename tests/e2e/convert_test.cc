@@ -182,7 +182,7 @@ TEST_F(DamagedTest, VersionsOfTheFuture) {
 }
 
 TEST_F(DamagedTest, ChangedIndexAndHeader) {
-  edit("triptych.json", [](json& d) { d["linears"][0]["n_out"] = 64; });
+  edit("triptych.json", [](json& d) { *d["blake2b"].begin() = std::string(64, '0'); });
   expect_bad_input(run(), "its checksum is not the one in config.json");
 }
 
