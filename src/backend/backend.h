@@ -105,6 +105,10 @@ class Backend {
   /// y [T, D] = rows of the table; every id was checked to lie in it.
   virtual void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) = 0;
 
+  /// Whether attention of many rows multiplies 8-bit integers (for rooflines): over plain tensors, or over a
+  /// cache of this type.
+  virtual bool attends_in_int8(std::optional<KvDType>) const noexcept { return false; }
+
   // Attention.
   virtual void attention(const AttentionArgs& args, TensorView& y) = 0;  // y [Tq, H, Dh]
   /// Writes k, v [T, Hkv, Dh] of one layer to the rows of `slots` [T] (page * page_tokens + row).

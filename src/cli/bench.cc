@@ -112,7 +112,7 @@ struct Bench {
   }
 
   void count_encoding(Engine& engine, MediaItem item) {
-    CostObserver observer;
+    CostObserver observer(model.backend().attends_in_int8(std::nullopt));
     std::vector<MediaItem> items;
     items.push_back(std::move(item));
     engine.encode_media(items, &observer);
@@ -151,7 +151,7 @@ struct Bench {
   std::vector<BenchPart> run_parts(Engine& engine) {
     std::map<std::string, std::vector<double>> unused;
     PreparedRequest request = long_request(prepare_picture(unused));
-    PartRecorder recorder(model.model().part_sizes());
+    PartRecorder recorder(model.model().part_sizes(), model.backend());
     engine.set_observer(&recorder);
     if (options.timeline) set_profile_mode(ProfileMode::kTrace);
     int n_decoded = -1;  // the first token comes from the prompt
@@ -278,7 +278,8 @@ struct Bench {
     out.peak_memory_bytes = peak_memory_bytes();
     for (const auto& [name, size] : model.model().part_sizes().parts)
       out.weight_bytes.emplace_back(name, size.read_bytes);
-    const LanguageCost language(model.model(), options.kv_cache_dtype);
+    const LanguageCost language(model.model(), options.kv_cache_dtype,
+                                model.backend().attends_in_int8(options.kv_cache_dtype));
     add_picture_stages();
     const std::int64_t n = options.prompt_tokens;
     add("prefill", "prefill", n, "tokens", language.prefill(n));

@@ -43,7 +43,7 @@ std::string part_name(std::string_view published_name) {
   return out;
 }
 
-PartRecorder::PartRecorder(const PartSizes& sizes) {
+PartRecorder::PartRecorder(const PartSizes& sizes, const Backend& backend) : backend_(backend) {
   for (const PartSizes::Linear& linear : sizes.linears)
     linears_.emplace(linear.weight, std::pair(linear.part, kept_for_ever(part_name(linear.name))));
 }
@@ -81,8 +81,10 @@ void PartRecorder::on_attention(const AttentionArgs& args) {
   for (std::size_t i = 1; i < args.cu_q.size(); ++i)
     pairs += static_cast<double>(args.cu_q[i] - args.cu_q[i - 1]) *
              static_cast<double>(args.cu_k[i] - args.cu_k[i - 1]);
-  cost_ = {.flops = 4.0 * pairs * static_cast<double>(args.q.dim(1) * args.q.dim(2)),
-           .int8_ops = 0,
+  const double ops = 4.0 * pairs * static_cast<double>(args.q.dim(1) * args.q.dim(2));
+  const bool int8 = backend_.attends_in_int8(std::nullopt);
+  cost_ = {.flops = int8 ? 0 : ops,
+           .int8_ops = int8 ? ops : 0,
            .bytes = 4.0 * (2.0 * elements(args.q) + elements(args.k) + elements(args.v))};
 }
 
@@ -99,8 +101,11 @@ void PartRecorder::on_paged_attention(const KvCache& cache, std::span<const KvSe
     pairs += rows * (static_cast<double>(s.n_context) - rows) + rows * (rows + 1.0) / 2.0;
     context += static_cast<double>(s.n_context);
   }
-  cost_ = {.flops = 4.0 * pairs * static_cast<double>(q.dim(1) * q.dim(2)),
-           .int8_ops = 0,
+  const double ops = 4.0 * pairs * static_cast<double>(q.dim(1) * q.dim(2));
+  const auto n_sequences = static_cast<std::int64_t>(sequences.size());
+  const bool int8 = q.dim(0) > n_sequences && backend_.attends_in_int8(g.dtype);  // prompts
+  cost_ = {.flops = int8 ? 0 : ops,
+           .int8_ops = int8 ? ops : 0,
            .bytes = context * bytes_per_token + 8.0 * elements(q)};
 }
 

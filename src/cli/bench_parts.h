@@ -35,7 +35,7 @@ std::string part_name(std::string_view published_name);
 /// Times every operation while it observes, and opens a profile zone of the part's name around it.
 class PartRecorder : public ExecObserver {
  public:
-  explicit PartRecorder(const PartSizes& sizes);
+  PartRecorder(const PartSizes& sizes, const Backend& backend);
 
   /// Later passes decode. Before it: towers, projectors and prefill, told apart by their weights.
   void begin_decode() noexcept { decoding_ = true; }
@@ -60,6 +60,7 @@ class PartRecorder : public ExecObserver {
   std::string_view stage() const noexcept;
   Sum& sum_of(std::string_view stage, std::string_view name);
 
+  const Backend& backend_;
   std::unordered_map<const LinearWeight*, std::pair<std::string, const char*>> linears_;  // part, name
   std::vector<Sum> sums_;
   bool decoding_ = false;

@@ -32,7 +32,7 @@ const BenchPart* find(const std::vector<BenchPart>& parts, std::string_view stag
 TEST(BenchParts, ProductsOfAPromptAndOfDecodedTokens) {
   const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kF32, {.n_threads = 1});
   Engine engine(*model, {.max_context_tokens = 64, .max_sequences = 1});
-  PartRecorder recorder(model->model().part_sizes());
+  PartRecorder recorder(model->model().part_sizes(), model->backend());
   engine.set_observer(&recorder);
   PreparedRequest request;
   for (std::int32_t i = 0; i < 20; ++i) {

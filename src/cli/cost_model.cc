@@ -21,7 +21,8 @@ Cost& Cost::operator+=(const Cost& other) noexcept {
   return *this;
 }
 
-LanguageCost::LanguageCost(const Model& model, KvDType kv_cache_dtype) {
+LanguageCost::LanguageCost(const Model& model, KvDType kv_cache_dtype, bool int8_attention)
+    : int8_attention_(int8_attention) {
   const ModelInfo& info = model.info();
   const PartSizes::Size& part = language_part(model);
   // The table of embeddings and the output layer are both counted among the parameters, also when they are
@@ -50,8 +51,9 @@ Cost LanguageCost::prefill(std::int64_t n_tokens) const {
                                  key_value_parameters_);
   const double attention = 4.0 * attention_width_ * (pairs - (pairs - n) / n_layers_);
   return {.flops = products * (1 - int8_layer_share_) + 2.0 * head_parameters_ * (1 - int8_head_share_) +
-                   attention,
-          .int8_ops = products * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_,
+                   (int8_attention_ ? 0 : attention),
+          .int8_ops = products * int8_layer_share_ + 2.0 * head_parameters_ * int8_head_share_ +
+                      (int8_attention_ ? attention : 0),
           .bytes = read_bytes_ + n * static_cast<double>(kv_bytes_per_token_)};
 }
 
@@ -78,7 +80,8 @@ void CostObserver::on_attention(const AttentionArgs& args) {
   for (std::size_t i = 1; i < args.cu_q.size(); ++i)
     pairs += static_cast<double>(args.cu_q[i] - args.cu_q[i - 1]) *
              static_cast<double>(args.cu_k[i] - args.cu_k[i - 1]);
-  cost_.flops += 4.0 * pairs * static_cast<double>(args.q.dim(1)) * static_cast<double>(args.q.dim(2));
+  (int8_attention_ ? cost_.int8_ops : cost_.flops) +=
+      4.0 * pairs * static_cast<double>(args.q.dim(1)) * static_cast<double>(args.q.dim(2));
 }
 
 double roofline_seconds(const Cost& cost, const MachineLimits& limits) noexcept {

@@ -22,7 +22,8 @@ struct Cost {
 /// The language model alone: matrices, and attention over the cache. Norms and activations are left out.
 class LanguageCost {
  public:
-  LanguageCost(const Model& model, KvDType kv_cache_dtype);
+  /// `int8_attention`: of prompts, see Backend::attends_in_int8.
+  LanguageCost(const Model& model, KvDType kv_cache_dtype, bool int8_attention = false);
 
   /// A prompt of n tokens from an empty cache, logits for its last token only.
   Cost prefill(std::int64_t n_tokens) const;
@@ -39,14 +40,17 @@ class LanguageCost {
   double int8_head_share_ = 0;
   double n_layers_ = 1;
   double key_value_parameters_ = 0;  // of one layer's projections
-  double attention_width_ = 0;       // layers x heads x head width
-  double read_bytes_ = 0;            // of one pass over all matrices
+  bool int8_attention_ = false;
+  double attention_width_ = 0;  // layers x heads x head width
+  double read_bytes_ = 0;       // of one pass over all matrices
   std::int64_t kv_bytes_per_token_ = 0;
 };
 
 /// Counts the products and attentions that really happen while it observes (towers, projectors).
 class CostObserver : public ExecObserver {
  public:
+  /// `int8_attention`: over plain tensors, see Backend::attends_in_int8.
+  explicit CostObserver(bool int8_attention = false) : int8_attention_(int8_attention) {}
   bool wants_taps() const noexcept override { return false; }
   void on_tap(std::string_view, const TensorView&) override {}
   void on_linear(const LinearWeight& weight, const TensorView& x) override;
@@ -54,6 +58,7 @@ class CostObserver : public ExecObserver {
   const Cost& cost() const noexcept { return cost_; }
 
  private:
+  bool int8_attention_;
   Cost cost_;
 };
 

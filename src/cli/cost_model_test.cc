@@ -43,6 +43,10 @@ TEST(CostObserver, CountsSegmentsOfAnAttentionByThemselves) {
   CostObserver observer;
   observer.on_attention({.q = view, .k = view, .v = view, .cu_q = cu_q, .cu_k = cu_k});
   EXPECT_DOUBLE_EQ(observer.cost().flops, 4.0 * (2 * 2 + 3 * 3) * 2 * 4);
+  CostObserver in_int8(true);
+  in_int8.on_attention({.q = view, .k = view, .v = view, .cu_q = cu_q, .cu_k = cu_k});
+  EXPECT_DOUBLE_EQ(in_int8.cost().flops, 0.0);
+  EXPECT_DOUBLE_EQ(in_int8.cost().int8_ops, observer.cost().flops);
 }
 
 TEST(LanguageCost, AgreesWithWhatIsCountedInARun) {

@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/attention_s8.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/linear_groups.h"
 #include "backend/cpu/linear_s4.h"
@@ -138,6 +139,9 @@ class CpuBackend final : public Backend {
     });
   }
 
+  bool attends_in_int8(std::optional<KvDType> cache) const noexcept override {
+    return cpu::has_attention_s8(runtime_) && (cache ? *cache == KvDType::kInt8 : int8_attention_);
+  }
   void attention(const AttentionArgs& args, TensorView& y) override {
     const std::scoped_lock lock(mutex_);
     cpu::attention(runtime_, args, y, int8_attention_);
