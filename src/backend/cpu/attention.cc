@@ -213,7 +213,10 @@ void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y,
   const std::size_t n_segments = args.cu_q.size() - 1;
   std::int64_t n_blocks = 0;
   for (std::size_t s = 0; s < n_segments; ++s) n_blocks += ceil_div(args.cu_q[s + 1] - args.cu_q[s], step);
-  int8 = int8 && has_attention_s8(runtime) && args.q.dim(0) * group > n_blocks * kernels::kAttentionFewRows;
+  // Short segments (windows of 64 patches) do not repay the quantization of their keys and values.
+  constexpr std::int64_t kWorthwhileKeys = 128;
+  int8 = int8 && has_attention_s8(runtime) && args.q.dim(0) * group > n_blocks * kernels::kAttentionFewRows &&
+         args.k.dim(0) >= kWorthwhileKeys * static_cast<std::int64_t>(n_segments);
   const PlainRows operands = int8 ? quantized_rows(runtime, args) : float_rows(args);
   runtime.reserve_thread_scratch(block_scratch_floats(static_cast<int>(args.q.dim(2)), int8));
   runtime.parallel_each(n_blocks * n_kv_heads, [&](std::int64_t index, int thread) {
