@@ -48,7 +48,7 @@ MemoryPool::MemoryPool(const MemoryPoolOptions& options)
   if (options.huge_pages == HugePages::kReserved) heap_.set_huge_pages(HugePages::kReserved);
   // Four sizes to each doubling: at most a fifth is lost above 256 bytes.
   std::size_t units = 0;
-  for (const std::size_t n : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32}) {
+  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 10U, 12U, 14U, 16U, 20U, 24U, 28U, 32U}) {
     for (; units <= n; ++units) small_class_[units] = static_cast<std::uint8_t>(classes_.size());
     add_class(n * kAlignment_bytes);
   }
