@@ -21,29 +21,29 @@ std::int64_t round_up(std::int64_t n, std::int64_t to) { return ceil_div(n, to) 
 
 // Pieces of the scratch memory, all multiples of 64 bytes.
 struct Scratch {
-  std::int64_t q_stride;  // bytes of a quantized query row
-  std::int64_t width;     // columns of the output, a multiple of 64
-  std::int8_t* q;         // [128][q_stride]
-  float* q_scales;        // [128], the softmax's scale in them
-  std::int32_t* q_sums;   // [128]
-  float* tops;            // [128]
-  float* sums;            // [128]
-  float* output;          // [128][width]
-  std::uint8_t* keys;     // [4] panels
-  std::int8_t* values;    // [width / 64] panels
-  float* key_scales;      // [256]
-  float* value_scales;    // [256]
-  float* scores;          // [6][256]
-  std::uint8_t* high;     // [6][256]
-  std::uint8_t* low;      // [6][256]
-  const float* end;
+  std::int64_t q_stride;      // bytes of a quantized query row
+  std::int64_t width;         // columns of the output, a multiple of 64
+  std::int8_t* q;             // [128][q_stride]
+  float* q_scales;            // [128], the softmax's scale in them
+  std::int32_t* q_sums;       // [128]
+  float* tops;                // [128]
+  float* sums;                // [128]
+  float* output;              // [128][width]
+  std::uint8_t* keys;         // [4] panels
+  std::int8_t* values;        // [width / 64] panels
+  float* key_scales;          // [256]
+  float* value_scales;        // [256]
+  float* scores;              // [6][256]
+  std::uint8_t* high;         // [6][256]
+  std::uint8_t* low;          // [6][256]
+  std::int64_t n_floats = 0;  // of all pieces
 
   Scratch(float* memory, int head_dim)
       : q_stride(round_up(head_dim, 64)), width(round_up(head_dim, kS8PanelWidth)) {
-    float* at = memory;
-    const auto take = [&at](std::int64_t n_bytes) {
-      float* out = at;
-      at += round_up(n_bytes, 64) / 4;
+    // Without memory only n_floats is of use.
+    const auto take = [this, memory](std::int64_t n_bytes) {
+      float* const out = memory != nullptr ? memory + n_floats : nullptr;
+      n_floats += round_up(n_bytes, 64) / 4;
       return out;
     };
     q = reinterpret_cast<std::int8_t*>(take(kAttentionMaxRows * q_stride));
@@ -59,7 +59,6 @@ struct Scratch {
     scores = take(4 * kS8MaxRows * kS8ChunkKeys);
     high = reinterpret_cast<std::uint8_t*>(take(kS8MaxRows * kS8ChunkKeys));
     low = reinterpret_cast<std::uint8_t*>(take(kS8MaxRows * kS8ChunkKeys));
-    end = at;
   }
 };
 
@@ -169,8 +168,7 @@ void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scr
 bool has_attention_s8(const Runtime& runtime) noexcept { return runtime.isa >= Isa::kAvx512Vnni; }
 
 std::size_t attention_s8_scratch_floats(int head_dim) {
-  float* const nothing = nullptr;
-  return static_cast<std::size_t>(Scratch(nothing, head_dim).end - nothing);
+  return static_cast<std::size_t>(Scratch(nullptr, head_dim).n_floats);
 }
 
 void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
