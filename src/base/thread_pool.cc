@@ -29,8 +29,6 @@ namespace {
 // How long a thread looks before it sleeps. Operations of one step follow each other within a few
 // microseconds, while a sleep and a wake-up cost about ten.
 constexpr std::chrono::microseconds kSpinTime{8};
-// The same while the pool is kept awake: as long as any work between two calls of a step should take.
-constexpr std::chrono::microseconds kAwakeSpinTime{1000};
 
 inline void relax() noexcept {
 #if defined(__x86_64__)
@@ -42,20 +40,17 @@ inline void relax() noexcept {
 
 // Spins, then sleeps, until done(value of word). Returns with acquire ordering.
 template <typename Done>
-std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, const std::atomic<bool>& awake,
-                         Done done) noexcept {
+std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, Done done) noexcept {
   std::uint32_t value = word.load(std::memory_order_acquire);
   if (done(value)) return value;
-  const auto start = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::duration waited{0};
+  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
   do {
     for (int i = 0; i < 16; ++i) {
       relax();
       value = word.load(std::memory_order_acquire);
       if (done(value)) return value;
     }
-    waited = std::chrono::steady_clock::now() - start;
-  } while (waited < kSpinTime || (waited < kAwakeSpinTime && awake.load(std::memory_order_relaxed)));
+  } while (std::chrono::steady_clock::now() < deadline);
   while (!done(value)) {
     word.wait(value, std::memory_order_acquire);
     value = word.load(std::memory_order_acquire);
@@ -123,11 +118,9 @@ struct ThreadPool::State {
   alignas(64) std::atomic<std::uint32_t> epoch{0};  // changes when a job is published: workers sleep on it
   std::atomic<bool> stopping{false};
   std::atomic<std::int64_t> n_shared_calls{0};
-  std::atomic<bool> awake{false};  // spin longer before sleeping
   alignas(64) std::atomic<std::uint32_t> gate{0};
   alignas(64) std::atomic<std::uint32_t> run_left{0};  // workers that still have to call run_body
 
-  bool may_spin = true;  // where threads share processors, one that spins keeps another from working
   std::mutex call_mutex;
   std::vector<std::thread> workers;
 
@@ -172,7 +165,7 @@ struct ThreadPool::State {
     std::uint32_t seen = 0;
     std::uint64_t last_run = 0;  // run_body is called once even when a job is joined twice
     for (;;) {
-      seen = wait_until(epoch, awake, [seen](std::uint32_t value) { return value != seen; });
+      seen = wait_until(epoch, [seen](std::uint32_t value) { return value != seen; });
       if (stopping.load(std::memory_order_acquire)) return;
       if (!join()) continue;
       set_flush_denormals(flush);
@@ -216,10 +209,10 @@ struct ThreadPool::State {
     }
     const std::int64_t wait_ns = zone != nullptr ? profile_clock_ns() : 0;
     if (run_body != nullptr) {
-      wait_until(run_left, awake, [](std::uint32_t value) { return value == 0; });
+      wait_until(run_left, [](std::uint32_t value) { return value == 0; });
     }
     gate.fetch_sub(kOpen, std::memory_order_relaxed);
-    wait_until(gate, awake, [](std::uint32_t value) { return value == 0; });
+    wait_until(gate, [](std::uint32_t value) { return value == 0; });
     if (zone != nullptr) profile_span(kWaitZone, wait_ns);
     for_body = nullptr;
     run_body = nullptr;
@@ -237,7 +230,6 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>()) {
   const int count = n_threads < 1 ? usable_cpus() : n_threads;
   const std::vector<int> cpus = pin ? allowed_cpus() : std::vector<int>{};
-  state_->may_spin = count <= usable_cpus();
   state_->workers.reserve(static_cast<std::size_t>(count - 1));
   // Workers inherit a mask that blocks every signal: handlers run on the program's own threads.
   sigset_t all;
@@ -265,10 +257,6 @@ ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>
 }
 
 ThreadPool::~ThreadPool() { state_->stop(); }
-
-void ThreadPool::keep_awake(bool on) noexcept {
-  state_->awake.store(on && state_->may_spin, std::memory_order_relaxed);
-}
 
 std::int64_t ThreadPool::n_shared_calls() const noexcept {
   return state_->n_shared_calls.load(std::memory_order_relaxed);

@@ -25,10 +25,6 @@ class ThreadPool {
   /// Calls so far that went to more than one thread.
   std::int64_t n_shared_calls() const noexcept;
 
-  /// While on, threads that wait for the next call or for each other spin up to a millisecond before they
-  /// sleep: for the time of one step, whose many calls follow each other within microseconds.
-  void keep_awake(bool on) noexcept;
-
   /// Bodies run with the caller's mode for denormals (base/flush_denormals.h).
   ///
   /// Calls body(begin, end, thread) until [0, n) is covered once, in pieces of `grain` (at least 1) or less;

@@ -51,7 +51,6 @@ Steps decode_steps(LoadedModel& model, int n_steps) {
 double region_us(int n_threads) {
   ThreadPool pool(n_threads);
   if (pool.n_threads() == 1) return 0;
-  pool.keep_awake(true);
   std::vector<double> times;
   for (int i = 0; i < kSteps; ++i) {
     // Something to do between two loops, as in a step, so that workers wait.

@@ -82,11 +82,6 @@ class CpuBackend final : public Backend {
   }
   int n_threads() const noexcept override { return runtime_.n_threads(); }
 
-  // Nothing is planned ahead: what an operation derives from its shapes takes well below a microsecond
-  // (triptych bench, stage "dispatch").
-  void begin_step(const StepShape&) override { runtime_.keep_awake(true); }
-  void end_step() noexcept override { runtime_.keep_awake(false); }
-
   std::int64_t n_parallel_loops() const noexcept override { return runtime_.n_parallel_loops(); }
 
   std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) override {

@@ -56,7 +56,6 @@ class Runtime {
 
   int n_threads() const noexcept { return pool_.n_threads(); }
   std::int64_t n_parallel_loops() const noexcept { return pool_.n_shared_calls(); }
-  void keep_awake(bool on) noexcept { pool_.keep_awake(on); }
 
   /// body(begin, end, thread) over [0, n). `cost_bytes` is about what one index reads and writes, and decides
   /// how many make a piece; little work runs on the calling thread.
