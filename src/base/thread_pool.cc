@@ -26,9 +26,12 @@
 namespace triptych {
 namespace {
 
-// How long a thread looks before it sleeps. Operations of one step follow each other within a few
-// microseconds, while a sleep and a wake-up cost about ten.
+// How long a thread looks before it sleeps: loops of one step follow each other within some ten microseconds,
+// and to be woken takes as long or longer (docs/performance.md, "Dispatch"). After the first of them it
+// offers its processor each time it looks, so that a thread it shares it with, which may be the one it waits
+// for, runs at once.
 constexpr std::chrono::microseconds kSpinTime{8};
+constexpr std::chrono::microseconds kYieldTime{60};
 
 inline void relax() noexcept {
 #if defined(__x86_64__)
@@ -43,14 +46,17 @@ template <typename Done>
 std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, Done done) noexcept {
   std::uint32_t value = word.load(std::memory_order_acquire);
   if (done(value)) return value;
-  const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+  const auto start = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::duration waited{0};
   do {
+    if (waited >= kSpinTime) sched_yield();
     for (int i = 0; i < 16; ++i) {
-      relax();
       value = word.load(std::memory_order_acquire);
       if (done(value)) return value;
+      relax();
     }
-  } while (std::chrono::steady_clock::now() < deadline);
+    waited = std::chrono::steady_clock::now() - start;
+  } while (waited < kYieldTime);
   while (!done(value)) {
     word.wait(value, std::memory_order_acquire);
     value = word.load(std::memory_order_acquire);
@@ -107,13 +113,13 @@ struct ThreadPool::State {
   const RunBody* run_body = nullptr;
   std::size_t n = 0;
   std::size_t grain = 1;
-  std::size_t n_pieces = 0;
+  bool guided = false;
   std::uint64_t serial = 0;
   bool flush = false;          // the caller's mode for denormals
   const char* zone = nullptr;  // of the caller, while events are recorded
   std::exception_ptr error;    // written once, by whoever sets `failed`
 
-  alignas(64) std::atomic<std::size_t> next_piece{0};
+  alignas(64) std::atomic<std::size_t> next{0};  // first index that nobody took
   std::atomic<bool> failed{false};
   alignas(64) std::atomic<std::uint32_t> epoch{0};  // changes when a job is published: workers sleep on it
   std::atomic<bool> stopping{false};
@@ -137,11 +143,14 @@ struct ThreadPool::State {
 
   void take_pieces(int thread) noexcept {
     const FrameScope frame(this, thread);
-    while (!failed.load(std::memory_order_relaxed)) {
-      const std::size_t piece = next_piece.fetch_add(1, std::memory_order_relaxed);
-      if (piece >= n_pieces) return;
-      const std::size_t begin = piece * grain;
-      guarded([&] { (*for_body)(begin, std::min(n - begin, grain) + begin, thread); });
+    const std::size_t portions = 2 * static_cast<std::size_t>(n_threads());
+    std::size_t begin = next.load(std::memory_order_relaxed);
+    while (begin < n && !failed.load(std::memory_order_relaxed)) {
+      const std::size_t left = n - begin;
+      const std::size_t size = std::min(left, guided ? std::max(grain, left / portions) : grain);
+      if (!next.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed)) continue;
+      guarded([&] { (*for_body)(begin, begin + size, thread); });
+      begin = next.load(std::memory_order_relaxed);
     }
   }
 
@@ -192,7 +201,7 @@ struct ThreadPool::State {
     error = nullptr;
     zone = profile_traced_zone();
     failed.store(false, std::memory_order_relaxed);
-    next_piece.store(0, std::memory_order_relaxed);
+    next.store(0, std::memory_order_relaxed);
     if (run_body != nullptr)
       run_left.store(static_cast<std::uint32_t>(workers.size()), std::memory_order_relaxed);
     gate.store(kOpen, std::memory_order_release);
@@ -265,6 +274,14 @@ std::int64_t ThreadPool::n_shared_calls() const noexcept {
 int ThreadPool::n_threads() const noexcept { return state_->n_threads(); }
 
 void ThreadPool::parallel_for(std::size_t n, std::size_t grain, State::ForBody body) {
+  spread(n, grain, false, body);
+}
+
+void ThreadPool::parallel_guided(std::size_t n, std::size_t min_grain, State::ForBody body) {
+  spread(n, min_grain, true, body);
+}
+
+void ThreadPool::spread(std::size_t n, std::size_t grain, bool guided, State::ForBody body) {
   if (n == 0) return;
   grain = std::max<std::size_t>(grain, 1);
   const std::size_t n_pieces = (n - 1) / grain + 1;
@@ -284,7 +301,7 @@ void ThreadPool::parallel_for(std::size_t n, std::size_t grain, State::ForBody b
   state_->for_body = &body;
   state_->n = n;
   state_->grain = grain;
-  state_->n_pieces = n_pieces;
+  state_->guided = guided;
   state_->execute(n_pieces - 1);
 }
 

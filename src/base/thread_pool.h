@@ -1,7 +1,7 @@
 // Worker threads for loops inside one step. The caller takes part, so a pool of n runs on n threads with n -
-// 1 workers. A call allocates nothing. Workers spin for a few microseconds after a call, then sleep. One call
-// runs at a time: calls from other threads wait their turn; a call made from inside a body runs inline on its
-// own thread.
+// 1 workers. A call allocates nothing. Workers look for the next call for some ten microseconds, then sleep.
+// One call runs at a time: calls from other threads wait their turn; a call made from inside a body runs
+// inline on its own thread.
 #pragma once
 
 #include <cstddef>
@@ -34,11 +34,20 @@ class ThreadPool {
   void parallel_for(std::size_t n, std::size_t grain,
                     FunctionRef<void(std::size_t begin, std::size_t end, int thread)> body);
 
+  /// The same with pieces that shrink from a share of what is left to `min_grain` (at least 1): few calls of
+  /// the body, and threads that finish together (Polychronopoulos and Kuck, "Guided Self-Scheduling", IEEE
+  /// Transactions on Computers, 1987).
+  void parallel_guided(std::size_t n, std::size_t min_grain,
+                       FunctionRef<void(std::size_t begin, std::size_t end, int thread)> body);
+
   /// Calls body(thread, n_threads) once for each thread, all at the same time, and waits for them (exceptions
   /// as above). Inside another body it calls body(0, 1) inline.
   void run(FunctionRef<void(int thread, int n_threads)> body);
 
  private:
+  void spread(std::size_t n, std::size_t grain, bool guided,
+              FunctionRef<void(std::size_t begin, std::size_t end, int thread)> body);
+
   struct State;
   std::unique_ptr<State> state_;
 };

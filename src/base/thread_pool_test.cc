@@ -16,6 +16,7 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/cpu_info.h"
@@ -69,12 +70,45 @@ TEST_P(ThreadPoolTest, CoversEveryIndexOnce) {
   }
 }
 
+TEST_P(ThreadPoolTest, GuidedPiecesShrinkToTheSmallest) {
+  ThreadPool pool(GetParam());
+  for (const std::size_t n : {0U, 1U, 2U, 14U, 76U, 1001U}) {
+    for (const std::size_t grain : {0U, 1U, 3U, 5000U}) {
+      std::vector<std::atomic<int>> hits(n);
+      std::mutex mutex;
+      std::vector<std::pair<std::size_t, std::size_t>> pieces;  // begin, size
+      pool.parallel_guided(n, grain, [&](std::size_t begin, std::size_t end, int) {
+        for (std::size_t i = begin; i < end; ++i) hits[i].fetch_add(1);
+        const std::scoped_lock lock(mutex);
+        pieces.emplace_back(begin, end - begin);
+      });
+      for (std::size_t i = 0; i < n; ++i)
+        ASSERT_EQ(hits[i].load(), 1) << "n " << n << " grain " << grain << " i " << i;
+      std::sort(pieces.begin(), pieces.end());
+      const std::size_t smallest = std::max<std::size_t>(grain, 1);
+      for (std::size_t i = 1; i < pieces.size(); ++i) {
+        EXPECT_LE(pieces[i].second, pieces[i - 1].second);
+        if (i + 1 < pieces.size()) {
+          EXPECT_GE(pieces[i].second, smallest);
+        }
+      }
+      // No piece holds so much that its thread is behind all others, whatever they are given.
+      if (pieces.size() > 1) {
+        EXPECT_LE(pieces[0].second, std::max(smallest, n / 4));
+      }
+    }
+  }
+}
+
 TEST_P(ThreadPoolTest, HugeRangesDoNotOverflow) {
   ThreadPool pool(GetParam());
   const std::size_t n = std::numeric_limits<std::size_t>::max();
-  std::atomic<std::size_t> sum{0};
-  pool.parallel_for(n, n / 3, [&](std::size_t begin, std::size_t end, int) { sum += end - begin; });
-  EXPECT_EQ(sum.load(), n);
+  for (const bool guided : {false, true}) {
+    std::atomic<std::size_t> sum{0};
+    const auto add = [&](std::size_t begin, std::size_t end, int) { sum += end - begin; };
+    guided ? pool.parallel_guided(n, n / 3, add) : pool.parallel_for(n, n / 3, add);
+    EXPECT_EQ(sum.load(), n);
+  }
 }
 
 // Plain (not atomic) data per thread id: the thread sanitizer reports two threads with one id.

@@ -76,7 +76,8 @@ void check_target(const fs::path& from, const fs::path& to, bool replace) {
     fail(ErrorCode::kInvalidArgument, "{}: the folder is not empty; --force replaces it", to.string());
 }
 
-// Writes what a model binds as it comes; whatever would leave the next tensor unaligned waits for the end.
+// Writes what a model binds as it comes. Small tensors wait for the end, since loading reads them and should
+// not read the whole file with them; so does whatever would leave the next tensor unaligned.
 class Writer final : public WeightSink {
  public:
   Writer(const fs::path& path, std::size_t header_room_bytes) : stream_(path, header_room_bytes) {}
@@ -85,13 +86,22 @@ class Writer final : public WeightSink {
     for (const PackedArray& array : weight.packed()) {
       TRIPTYCH_CHECK(array.view.size_bytes() % Buffer::kAlignment_bytes == 0, "{}: {} is ragged", linear.name,
                      array.name);
-      stream_.append(linear.tensor_name(array.name), array.view);
+      if (array.view.size_bytes() <= kSmall_bytes)
+        small_.emplace_back(linear.tensor_name(array.name), Tensor::copy_of(array.view));
+      else
+        stream_.append(linear.tensor_name(array.name), array.view);
     }
     index_.linears.push_back(linear);
   }
   void tensor(const std::string& name, const WeightEntry& entry) override {
     if (!taken_.insert(name).second) return;
-    if (entry.view.size_bytes() % Buffer::kAlignment_bytes != 0 || !entry.view.is_contiguous()) {
+    const bool is_ragged = entry.view.size_bytes() % Buffer::kAlignment_bytes != 0;
+    if (!is_ragged && entry.view.size_bytes() <= kSmall_bytes) {
+      small_.emplace_back(name, Tensor::copy_of(entry.view));
+      release(entry);
+      return;
+    }
+    if (is_ragged || !entry.view.is_contiguous()) {
       ragged_.emplace_back(name, entry);
       return;
     }
@@ -101,6 +111,7 @@ class Writer final : public WeightSink {
 
   // Gives the checksum of the header.
   std::string finish() {
+    for (const auto& [name, tensor] : small_) stream_.append(name, tensor);
     // Larger elements first, so that every element is aligned for its type.
     std::stable_sort(ragged_.begin(), ragged_.end(), [](const auto& a, const auto& b) {
       return size_bytes(a.second.view.dtype()) > size_bytes(b.second.view.dtype());
@@ -120,8 +131,10 @@ class Writer final : public WeightSink {
   std::uint64_t data_bytes() const noexcept { return stream_.data_bytes(); }
 
  private:
+  static constexpr std::size_t kSmall_bytes = 256 * 1024;
   SafetensorsStream stream_;
   PackedIndex index_;
+  std::vector<std::pair<std::string, Tensor>> small_;
   std::set<std::string> taken_;
   std::vector<std::pair<std::string, WeightEntry>> ragged_;
 };

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/profile.h"
 #include "engine/packed_directory.h"
+#include "io/mapped_file.h"
 #include "text/utf8.h"
 
 namespace triptych {
@@ -168,6 +169,11 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   out->checkpoint_ = std::make_unique<Checkpoint>(Checkpoint::open(directory, checkpoint_options));
   Checkpoint& checkpoint = *out->checkpoint_;
   const ModelRegistry::Family& family = registry.find(checkpoint.config_view());
+  // Weights that are not made anew are read where they are mapped, at every step.
+  const bool as_stored = !options.weight_formats.any() && !options.weight_dtype;
+  if (as_stored || is_packed_directory(checkpoint.config()))
+    for (const std::string& name : checkpoint.weight_files())
+      if (cache_in_huge_pages(*checkpoint.file(name))) log_debug("{}: cached in huge pages", name);
   if (!options.vision_tower.empty())
     add_vision_tower(checkpoint.weights(), options.vision_tower, options.links);
 

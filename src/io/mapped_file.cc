@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 #include "base/error.h"
@@ -48,6 +50,54 @@ void check_regular(const struct stat& status, const std::filesystem::path& path)
          kind_of(status.st_mode));
 }
 
+constexpr std::size_t kHugePage_bytes = std::size_t{2} << 20;
+
+// Maps a file so that huge pages of its cache can be mapped as such: at a multiple of their size. Null when
+// the system refuses.
+void* map_read_only(int fd, std::size_t size_bytes) noexcept {
+#if defined(MADV_HUGEPAGE)
+  if (size_bytes >= kHugePage_bytes) {
+    const std::size_t room_bytes = size_bytes + kHugePage_bytes;
+    void* room = ::mmap(nullptr, room_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (room != MAP_FAILED) {
+      auto* begin = static_cast<std::byte*>(room);
+      const auto address = reinterpret_cast<std::uintptr_t>(begin);
+      const std::size_t before = (kHugePage_bytes - address % kHugePage_bytes) % kHugePage_bytes;
+      void* data = ::mmap(begin + before, size_bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, fd, 0);
+      const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+      const std::size_t end = before + (size_bytes + page - 1) / page * page;
+      if (data == MAP_FAILED) {
+        ::munmap(room, room_bytes);
+      } else {
+        if (before > 0) ::munmap(begin, before);
+        if (end < room_bytes) ::munmap(begin + end, room_bytes - end);
+        ::madvise(data, size_bytes, MADV_HUGEPAGE);  // a hint
+        return data;
+      }
+    }
+  }
+#endif
+  void* data = ::mmap(nullptr, size_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  return data == MAP_FAILED ? nullptr : data;
+}
+
+// Of the mapping that begins at `data`: bytes mapped with huge pages of the file's cache.
+std::size_t huge_mapped_bytes(const void* data) {
+  std::ifstream smaps("/proc/self/smaps");
+  const std::string begin = fmt::format("{:x}-", reinterpret_cast<std::uintptr_t>(data));
+  bool found = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (!found) {
+      found = line.starts_with(begin);
+      continue;
+    }
+    constexpr std::string_view kField = "FilePmdMapped:";
+    if (line.starts_with(kField)) return std::strtoull(line.c_str() + kField.size(), nullptr, 10) * 1024;
+    if (line.starts_with("VmFlags:")) break;
+  }
+  return 0;
+}
+
 std::filesystem::path temporary_beside(const std::filesystem::path& path) {
   return path.parent_path() / fmt::format(".{}.{}.partial", path.filename().string(), ::getpid());
 }
@@ -71,8 +121,8 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
   std::shared_ptr<MappedFile> out(new MappedFile);
   out->path_ = path;
   if (size == 0) return out;
-  void* data = ::mmap(nullptr, static_cast<std::size_t>(size), PROT_READ, MAP_PRIVATE, file.get(), 0);
-  if (data == MAP_FAILED) fail_io("map", path, errno);
+  void* data = map_read_only(file.get(), static_cast<std::size_t>(size));
+  if (data == nullptr) fail_io("map", path, errno);
   out->data_ = static_cast<const std::byte*>(data);
   out->size_bytes_ = static_cast<std::size_t>(size);
   return out;
@@ -106,6 +156,41 @@ void MappedFile::advise(FileAccess access, std::size_t offset_bytes, std::size_t
       break;
   }
   ::madvise(const_cast<std::byte*>(data_) + begin, end - begin, advice);
+}
+
+bool cache_in_huge_pages(const std::filesystem::path& path, std::chrono::nanoseconds most) noexcept try {
+#if defined(MADV_HUGEPAGE)
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY));
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  const auto size = static_cast<std::size_t>(status.st_size);
+  const std::size_t n_pages = size / kHugePage_bytes;
+  if (n_pages < 2) return false;
+  // One page in the middle of the file speaks for all.
+  const std::size_t offset = n_pages / 2 * kHugePage_bytes;
+  enum class Probe { kHuge, kSmall, kUnknown };
+  const auto probe = [&] {
+    const auto part = MappedFile::open(path);
+    if (part->size_bytes() != size) return Probe::kUnknown;
+    static_cast<void>(*static_cast<const volatile std::byte*>(part->data() + offset));
+    return huge_mapped_bytes(part->data()) > 0 ? Probe::kHuge : Probe::kSmall;
+  };
+  Probe found = probe();
+  if (found != Probe::kSmall) return found == Probe::kHuge;
+  // Another kernel or file system may have none: tried with that page before the file is let go.
+  if (::posix_fadvise(file.get(), static_cast<off_t>(offset), kHugePage_bytes, POSIX_FADV_DONTNEED) != 0)
+    return false;
+  const auto start = std::chrono::steady_clock::now();
+  found = probe();
+  if (found != Probe::kHuge || (std::chrono::steady_clock::now() - start) * n_pages > most) return false;
+  return ::posix_fadvise(file.get(), 0, 0, POSIX_FADV_DONTNEED) == 0;
+#else
+  static_cast<void>(path);
+  static_cast<void>(most);
+  return false;
+#endif
+} catch (...) {
+  return false;
 }
 
 std::string read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {

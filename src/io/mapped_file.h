@@ -1,9 +1,10 @@
 // A file mapped into memory, read-only. Only regular files: anything else (folder, FIFO, device, socket) is
 // refused before it is opened, so a FIFO cannot block the caller. A file that is cut short by someone else
 // while it is mapped ends the process when the lost part is read; replace model files by renaming, never in
-// place.
+// place. Large files are mapped so that huge pages of the system's cache serve them where it has any.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -42,6 +43,15 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
 };
+
+/// Sees to it that a file that will be read again and again while it is mapped lies in the system's cache in
+/// huge pages: with small ones a processor reads it at three quarters of the speed (docs/performance.md). A
+/// file gets huge pages when it is read through a MappedFile that finds it uncached (Linux 6.16 or later and
+/// a file system with large folios); one that was just written or downloaded has small ones. If so, and if
+/// reading one huge page anew works and lets all of the file be read within `most`, the file is dropped from
+/// the cache. True when it has huge pages now or will. Never fails.
+bool cache_in_huge_pages(const std::filesystem::path& path,
+                         std::chrono::nanoseconds most = std::chrono::seconds(10)) noexcept;
 
 /// A whole file as text, with the same checks. Default limit 64 MiB.
 std::string read_text_file(const std::filesystem::path& path,

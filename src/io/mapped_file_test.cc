@@ -35,6 +35,35 @@ TEST(MappedFile, HoldsTheBytes) {
   EXPECT_EQ(static_cast<char>(file->data()[0]), 's');
 }
 
+// Whether the system has huge pages for files or not: the bytes are the same, and a file of that size begins
+// where one could.
+TEST(MappedFile, LargeFilesAreAlignedForHugePages) {
+  const TempDir dir;
+  constexpr std::size_t kHugePage_bytes = std::size_t{2} << 20;
+  for (const std::size_t size : {kHugePage_bytes - 1, kHugePage_bytes, 4 * kHugePage_bytes + 4097}) {
+    std::string text(size, 'x');
+    for (std::size_t i = 0; i < size; i += 1000) text[i] = static_cast<char>('a' + i / 1000 % 20);
+    const auto path = dir.write("large", text);
+    for (int i = 0; i < 2; ++i) {
+      const auto file = MappedFile::open(path);
+      ASSERT_EQ(file->size_bytes(), size);
+      EXPECT_TRUE(std::equal(text.begin(), text.end(), reinterpret_cast<const char*>(file->data())));
+      if (size >= kHugePage_bytes) {
+        EXPECT_EQ(reinterpret_cast<std::uintptr_t>(file->data()) % kHugePage_bytes, 0U);
+      }
+      cache_in_huge_pages(path);  // then the second round reads what it left
+    }
+  }
+}
+
+TEST(MappedFile, CacheInHugePagesNeverFails) {
+  const TempDir dir;
+  EXPECT_FALSE(cache_in_huge_pages(dir / "absent"));
+  EXPECT_FALSE(cache_in_huge_pages(dir.path()));
+  EXPECT_FALSE(cache_in_huge_pages(dir.write("small", "x")));
+  EXPECT_FALSE(cache_in_huge_pages("/dev/zero"));
+}
+
 TEST(MappedFile, EmptyFile) {
   const TempDir dir;
   const auto file = MappedFile::open(dir.write("empty", ""));

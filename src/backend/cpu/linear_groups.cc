@@ -42,7 +42,7 @@ CpuLinearGroups::CpuLinearGroups(Runtime& runtime, const LinearSpec& spec) {
   if ((!is_nf4_ && format.code != QuantCode::kInt8) || format.group_size % 8 != 0)
     fail(ErrorCode::kUnsupported, "{}: the CPU backend does not compute with {}", spec.name,
          format.to_string());
-  QuantizedShape shape = quantized_shape(spec);
+  QuantizedShape shape = quantized_shape(runtime.weight_memory, spec);
   n_out_ = shape.n_out;
   n_in_ = shape.n_in;
   bias_ = std::move(shape.bias);
@@ -56,8 +56,8 @@ CpuLinearGroups::CpuLinearGroups(Runtime& runtime, const LinearSpec& spec) {
     group_scales_ = WeightArray::borrow_finite(spec, "group_scales", scales);
     return;
   }
-  panels_ = WeightArray::make("panels", DType::kU8, panels);
-  group_scales_ = WeightArray::make("group_scales", DType::kF32, scales);
+  panels_ = WeightArray::make(runtime.weight_memory, "panels", DType::kU8, panels);
+  group_scales_ = WeightArray::make(runtime.weight_memory, "group_scales", DType::kF32, scales);
   make_panels(runtime, spec, n_out_, n_in_, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
 }
 

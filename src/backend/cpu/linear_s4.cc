@@ -26,7 +26,7 @@ CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_gr
     fail(ErrorCode::kUnsupported,
          "{}: the CPU backend computes with int4 in groups of 8, 16, ... with fp16 or bf16 scales, not {}",
          spec.name, format.to_string());
-  QuantizedShape shape = quantized_shape(spec);
+  QuantizedShape shape = quantized_shape(runtime.weight_memory, spec);
   n_out_ = shape.n_out;
   bias_ = std::move(shape.bias);
   layout_ = {shape.n_in, format.group_of_row(shape.n_in), format.has_zeros()};
@@ -39,9 +39,10 @@ CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_gr
     column_scales_ = WeightArray::borrow_finite(spec, "column_scales", columns);
     if (has_factors) factors_ = WeightArray::borrow_finite(spec, "column_factors", columns);
   } else {
-    panels_ = WeightArray::make("panels", DType::kU8, panels);
-    column_scales_ = WeightArray::make("column_scales", DType::kF32, columns);
-    if (has_factors) factors_ = WeightArray::make("column_factors", DType::kF32, columns);
+    panels_ = WeightArray::make(runtime.weight_memory, "panels", DType::kU8, panels);
+    column_scales_ = WeightArray::make(runtime.weight_memory, "column_scales", DType::kF32, columns);
+    if (has_factors)
+      factors_ = WeightArray::make(runtime.weight_memory, "column_factors", DType::kF32, columns);
     make_panels(runtime, spec, n_out_, layout_.k, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
   }
   for (std::int64_t i = 0; i < factors_.numel(); ++i)

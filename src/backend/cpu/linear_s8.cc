@@ -14,7 +14,7 @@ constexpr std::int64_t kWidth = kernels::kS8PanelWidth;
 }  // namespace
 
 CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
-  QuantizedShape shape = quantized_shape(spec);
+  QuantizedShape shape = quantized_shape(runtime.weight_memory, spec);
   n_out_ = shape.n_out;
   n_in_ = shape.n_in;
   bias_ = std::move(shape.bias);
@@ -25,8 +25,8 @@ CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
     scales_ = WeightArray::borrow_finite(spec, "column_scales", {n_panels * kWidth});
     return;
   }
-  panels_ = WeightArray::make("panels", DType::kU8, panels);
-  scales_ = WeightArray::make("column_scales", DType::kF32, {n_panels * kWidth});
+  panels_ = WeightArray::make(runtime.weight_memory, "panels", DType::kU8, panels);
+  scales_ = WeightArray::make(runtime.weight_memory, "column_scales", DType::kF32, {n_panels * kWidth});
   make_panels(runtime, spec, n_out_, n_in_, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
 }
 

@@ -8,12 +8,12 @@
 
 namespace triptych::cpu {
 
-WeightArray WeightArray::make(std::string_view name, DType dtype, const Shape& shape) {
+WeightArray WeightArray::make(WeightMemory& memory, std::string_view name, DType dtype, const Shape& shape) {
   WeightArray out;
-  Buffer memory = Buffer::zeros(static_cast<std::size_t>(shape.numel()) * triptych::size_bytes(dtype));
+  const Buffer taken = memory.take(static_cast<std::size_t>(shape.numel()) * triptych::size_bytes(dtype));
   out.name_ = name;
-  out.view_ = TensorView(memory.data(), dtype, shape);
-  out.owner_ = memory.owner();
+  out.view_ = TensorView(taken.data(), dtype, shape);
+  out.owner_ = taken.owner();
   return out;
 }
 
@@ -49,7 +49,7 @@ void WeightArray::append_to(std::vector<PackedArray>& arrays) const {
   if (!empty()) arrays.push_back({std::string(name_), view_, owner_});
 }
 
-QuantizedShape quantized_shape(const LinearSpec& spec) {
+QuantizedShape quantized_shape(WeightMemory& memory, const LinearSpec& spec) {
   QuantizedShape out;
   if (spec.packed != nullptr) {
     out.n_out = spec.packed->n_out;
@@ -63,7 +63,7 @@ QuantizedShape quantized_shape(const LinearSpec& spec) {
   if (spec.packed != nullptr) {
     if (spec.packed->find("bias") != nullptr) out.bias = WeightArray::borrow_finite(spec, "bias", {padded});
   } else if (const std::vector<float> bias = stacked_bias(spec); !bias.empty()) {
-    out.bias = WeightArray::make("bias", DType::kF32, {padded});
+    out.bias = WeightArray::make(memory, "bias", DType::kF32, {padded});
     std::copy(bias.begin(), bias.end(), out.bias.f32());
   }
   return out;

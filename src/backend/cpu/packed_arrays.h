@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/cpu/runtime.h"
 #include "tensor/packed_linear.h"
 #include "tensor/tensor.h"
 
@@ -15,8 +16,8 @@ namespace triptych::cpu {
 class WeightArray {
  public:
   WeightArray() = default;
-  /// Zeroed memory of its own.
-  static WeightArray make(std::string_view name, DType dtype, const Shape& shape);
+  /// Zeroed.
+  static WeightArray make(WeightMemory& memory, std::string_view name, DType dtype, const Shape& shape);
   /// The stored array of `spec.packed`. Throws Error(kInvalidFile) naming weight and array when it is missing
   /// or of another type, shape or alignment.
   static WeightArray borrow(const LinearSpec& spec, std::string_view name, DType dtype, const Shape& shape);
@@ -53,6 +54,6 @@ struct QuantizedShape {
 };
 /// From spec.parts and spec.biases, or from spec.packed. Throws Error(kInvalidFile / kUnsupported) naming the
 /// tensor.
-QuantizedShape quantized_shape(const LinearSpec& spec);
+QuantizedShape quantized_shape(WeightMemory& memory, const LinearSpec& spec);
 
 }  // namespace triptych::cpu

@@ -1,5 +1,9 @@
 #include "backend/cpu/runtime.h"
 
+#include <cstring>
+#include <memory>
+#include <utility>
+
 #include "base/error.h"
 
 namespace triptych::cpu {
@@ -23,6 +27,27 @@ float* ScratchBuffer::reserve(std::size_t n_floats) {
   return reinterpret_cast<float*>(buffer_.data());
 }
 
+Buffer WeightMemory::take(std::size_t size_bytes) {
+  constexpr std::size_t kPiece_bytes = std::size_t{32} << 20;
+  if (size_bytes >= kPiece_bytes / 2) return Buffer::zeros(size_bytes);
+  const std::size_t room_bytes =
+      (size_bytes + Buffer::kAlignment_bytes - 1) / Buffer::kAlignment_bytes * Buffer::kAlignment_bytes;
+  std::byte* data = nullptr;
+  std::shared_ptr<const void> owner;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (piece_.size_bytes() - used_bytes_ < room_bytes) {
+      piece_ = Buffer::allocate(kPiece_bytes);
+      used_bytes_ = 0;
+    }
+    data = piece_.data() + used_bytes_;
+    owner = piece_.owner();
+    used_bytes_ += room_bytes;
+  }
+  std::memset(data, 0, size_bytes);
+  return Buffer::wrap(std::move(owner), data, size_bytes);
+}
+
 Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
     : isa(isa_used),
       gemm(kernels::gemm_kernels(isa_used)),
@@ -44,14 +69,12 @@ void Runtime::parallel(std::int64_t n, std::int64_t cost_bytes,
                        FunctionRef<void(std::int64_t, std::int64_t, int)> body) {
   if (n <= 0) return;
   const std::int64_t cost = std::max<std::int64_t>(cost_bytes, 1);
-  // A few pieces a thread even out unequal speeds.
-  const std::int64_t fair = ceil_div(n, static_cast<std::int64_t>(n_threads()) * 4);
-  const std::int64_t grain = std::max(fair, ceil_div(kMinPiece_bytes, cost));
+  const std::int64_t grain = ceil_div(kMinPiece_bytes, cost);
   if (n_threads() == 1 || grain >= n) return body(0, n, 0);
-  pool_.parallel_for(static_cast<std::size_t>(n), static_cast<std::size_t>(grain),
-                     [&](std::size_t begin, std::size_t end, int thread) {
-                       body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), thread);
-                     });
+  pool_.parallel_guided(static_cast<std::size_t>(n), static_cast<std::size_t>(grain),
+                        [&](std::size_t begin, std::size_t end, int thread) {
+                          body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), thread);
+                        });
 }
 
 void Runtime::parallel_each(std::int64_t n, FunctionRef<void(std::int64_t, int)> body) {

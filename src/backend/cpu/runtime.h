@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,19 @@ class ScratchBuffer {
   Buffer buffer_;
 };
 
+/// Memory for weights, which stay: taken in large pieces, so that small matrices lie in huge pages, too.
+/// Thread-safe.
+class WeightMemory {
+ public:
+  /// Zeroed, 64-byte aligned; lives as long as its owner(). Throws Error(kOutOfMemory).
+  Buffer take(std::size_t size_bytes);
+
+ private:
+  std::mutex mutex_;
+  Buffer piece_;
+  std::size_t used_bytes_ = 0;
+};
+
 class Runtime {
  public:
   Runtime(int n_threads, bool pin, Isa isa);
@@ -66,6 +80,8 @@ class Runtime {
 
   /// Products of many rows with bfloat16 weights take x as bfloat16, too, where gemm_bf16 is there.
   bool bf16_activations = false;
+
+  WeightMemory weight_memory;
 
   /// Shared scratch, a second one, and one piece for each thread; reserve on the calling thread before a
   /// parallel loop.
