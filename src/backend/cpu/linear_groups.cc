@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "backend/cpu/linear_quantized.h"
@@ -135,14 +134,7 @@ void CpuLinearGroups::multiply(Runtime& runtime, const LinearArgs& args) const {
   const std::int64_t m = args.n_rows;
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows =
-      quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load, m * n_groups_);
-  auto* group_sums = reinterpret_cast<std::int32_t*>(rows.more);  // [n_groups][M]
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t g = 0; g < n_groups_; ++g) {
-      const std::int8_t* q = rows.q + i * rows.stride;
-      group_sums[g * m + i] =
-          std::accumulate(q + g * group_, q + std::min(n_in_, (g + 1) * group_), std::int32_t{0});
-    }
+      quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load, group_);
   constexpr std::int64_t kTile_floats = kernels::kS8MaxRows * kWidth;
   const std::int64_t expanded_bytes = is_nf4_ ? ceil_div(n_in_, 8) * 2 * kQuad_bytes : 0;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(2 * kTile_floats + expanded_bytes / 4));
@@ -156,10 +148,12 @@ void CpuLinearGroups::multiply(Runtime& runtime, const LinearArgs& args) const {
       std::fill_n(sums, n_rows * kWidth, 0.0F);
       for (std::int64_t g = 0; g < n_groups_; ++g) {
         const std::int64_t size = std::min(group_, n_in_ - g * group_);
+        std::int32_t group_sums[kernels::kS8MaxRows];
+        for (int r = 0; r < n_rows; ++r) group_sums[r] = rows.group_sums[(begin + r) * n_groups_ + g];
         runtime.gemm_s8.tile({n_rows, kernels::s8_quads(size), rows.q + begin * rows.stride + g * group_,
                               rows.stride, panel + g * group_ / 4 * kQuad_bytes, rows.scales + begin,
-                              group_sums + g * m + begin,
-                              group_scales_.f32() + (index * n_groups_ + g) * kWidth, products, kWidth});
+                              group_sums, group_scales_.f32() + (index * n_groups_ + g) * kWidth, products,
+                              kWidth});
         for (std::int64_t i = 0; i < n_rows * kWidth; ++i) sums[i] += products[i];
       }
       for (int r = 0; r < n_rows; ++r) {

@@ -116,17 +116,6 @@ void find_outliers(const float* x, std::int64_t k, Elements* out) {
   }
 }
 
-// Sum of squares of codes; 127 is the largest of every row that is not zero.
-std::int64_t square_sum(const std::int8_t* q, std::int64_t n) {
-  std::int64_t out = 0;
-  for (std::int64_t begin = 0; begin < n; begin += 32768) {
-    std::int32_t part = 0;  // 127^2 * 32768 < 2^31
-    for (std::int64_t i = begin; i < std::min(n, begin + 32768); ++i) part += q[i] * q[i];
-    out += part;
-  }
-  return out;
-}
-
 // Channels of all rows get columns, in the order of rows; what finds no room is taken back. Number of
 // columns.
 std::int32_t number_channels(Elements* elements, std::int64_t n_rows, std::int32_t* channels) {
@@ -183,20 +172,27 @@ void take_grid_row(const LinearArgs& args, std::int64_t row, std::int64_t k, std
 }  // namespace
 
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
-                            LoadColumn load_column, std::int64_t more_floats) {
+                            LoadColumn load_column, std::int64_t group) {
   const std::int64_t m = args.n_rows;
+  const std::int64_t n_groups = group > 0 ? ceil_div(k, group) : 0;
   const std::int64_t stride = ceil_div(k, 8) * 8;
   const std::int64_t element_floats = m * kRowOutliers * 2;
   float* memory =
-      runtime.shared_scratch(static_cast<std::size_t>(m * 2 + more_floats + element_floats + m * stride / 4));
+      runtime.shared_scratch(static_cast<std::size_t>(m * (2 + n_groups) + element_floats + m * stride / 4));
   float* more = memory + 2 * m;
-  auto* elements = reinterpret_cast<Elements*>(more + more_floats);
-  QuantizedRows out{reinterpret_cast<std::int8_t*>(more + more_floats + element_floats),
+  auto* elements = reinterpret_cast<Elements*>(more + m * n_groups);
+  QuantizedRows out{reinterpret_cast<std::int8_t*>(more + m * n_groups + element_floats),
                     stride,
                     memory,
                     reinterpret_cast<std::int32_t*>(memory + m),
-                    more,
+                    reinterpret_cast<std::int32_t*>(more),
                     {}};
+  const auto sums_of = [&](std::int64_t row) {
+    std::int32_t squares = 0;
+    runtime.gemm_s8.sums({k, out.q + row * stride, group > 0 ? group : k,
+                          group > 0 ? out.group_sums + row * n_groups : nullptr, &squares});
+    return squares;
+  };
   std::atomic<bool> any = false;
   runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -206,11 +202,12 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
       elements[i * kRowOutliers].column = -1;
       if (args.grid.step > 0) {
         take_grid_row(args, i, k, q, out.scales[i], out.sums[i]);
+        if (group > 0) sums_of(i);
         continue;
       }
       runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i});
       // A look at the codes first: few rows need the second one.
-      const double mean = static_cast<double>(square_sum(q, k)) / static_cast<double>(k);
+      const double mean = static_cast<double>(sums_of(i)) / static_cast<double>(k);
       if (mean * Outliers::kLimit * Outliers::kLimit > 2 * 127.0 * 127.0 || !std::isfinite(out.scales[i]))
         continue;
       find_outliers(x, k, elements + i * kRowOutliers);
@@ -239,6 +236,7 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
         rest[channels[row[e].column]] = 0;
       }
       runtime.gemm_s8.quantize({k, rest, out.q + i * stride, out.scales + i, out.sums + i});
+      if (group > 0) sums_of(i);
     }
   });
   out.outliers = {elements, columns, n_padded};

@@ -44,19 +44,20 @@ struct Outliers {
 
 /// Rows of x as bytes, in the runtime's shared scratch until its next use.
 struct QuantizedRows {
-  std::int8_t* q;       // [M][stride], zeros from K on
-  std::int64_t stride;  // K rounded up to 8
-  float* scales;        // [M]
-  std::int32_t* sums;   // [M] of q
-  float* more;          // as many floats as were asked for
+  std::int8_t* q;            // [M][stride], zeros from K on
+  std::int64_t stride;       // K rounded up to 8
+  float* scales;             // [M]
+  std::int32_t* sums;        // [M] of q
+  std::int32_t* group_sums;  // [M][groups] of q, if they were asked for
   Outliers outliers;
 };
 /// Reads one column k of the weight as floats: out [N rounded up to 64].
 using LoadColumn = FunctionRef<void(std::int64_t k, float* out)>;
-/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8). `more_floats` are reserved behind. Columns are
-/// loaded for outliers only, into the runtime's second scratch; `n_padded` is the length of one.
+/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8). Sums by groups of
+/// `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns are loaded for
+/// outliers only, into the runtime's second scratch; `n_padded` is the length of one.
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
-                            LoadColumn load_column, std::int64_t more_floats = 0);
+                            LoadColumn load_column, std::int64_t group = 0);
 
 /// products [n] of row `row` and the weight's rows from `first` on: what its outliers add.
 void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,

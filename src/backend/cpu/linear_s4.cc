@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <utility>
 
 #include "backend/cpu/linear_quantized.h"
@@ -276,15 +275,8 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
   const std::int64_t n_groups = layout_.n_groups();
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows =
-      quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load, m * n_groups);
-  auto* group_sums = reinterpret_cast<std::int32_t*>(rows.more);  // [M, n_groups]
-  for (std::int64_t i = 0; i < m; ++i)
-    for (std::int64_t g = 0; g < n_groups; ++g) {
-      const std::int8_t* q = rows.q + i * rows.stride;
-      group_sums[i * n_groups + g] = std::accumulate(
-          q + g * layout_.group, q + std::min(layout_.k, (g + 1) * layout_.group), std::int32_t{0});
-    }
-  const std::int64_t n_tiles = ceil_div(m, kernels::kS4MaxRows);
+      quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load, layout_.group);
+  const std::int64_t n_tiles = ceil_div(m, runtime.gemm_s4.max_rows);
   const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * 2 * kWidth));
   const auto multiply_panel = [&](std::int64_t index, float* products) {
@@ -294,7 +286,8 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
       const int n_rows = static_cast<int>((t + 1) * m / n_tiles - begin);
       const auto multiply_one = [&](std::int64_t at, float* to) {
         runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
-                              group_sums + begin * n_groups, rows.scales + begin, panel(at), to, 2 * kWidth});
+                              rows.group_sums + begin * n_groups, rows.scales + begin, panel(at), to,
+                              2 * kWidth});
         if (factors_.empty()) return;
         for (int r = 0; r < n_rows; ++r)
           for (std::int64_t c = 0; c < kWidth; ++c) to[r * 2 * kWidth + c] *= factors_.f32()[at * kWidth + c];

@@ -68,7 +68,7 @@ void columns(const S4RowsArgs& t, int first) {
 
 // As many columns at once as 24 registers of sums hold.
 void rows(const S4RowsArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) {
+  with_row_count<6>(t.n_rows, [&](auto n) {
     constexpr int kSums = n.value <= 1 ? 16 : n.value <= 3 ? 8 : 4;
     constexpr int kFours = kSums / kSumsOfFour;
     for (int first = 0; first < kS4PanelWidth; first += 4 * kFours) columns<n.value, kFours>(t, first);

@@ -20,7 +20,7 @@
 
 namespace triptych::kernels {
 
-inline constexpr int kS4MaxRows = 6;
+inline constexpr int kS4MaxRows = 12;  // that any implementation takes
 inline constexpr int kS4PanelWidth = 64;
 inline constexpr ptrdiff_t kS4MaxK = 65536;
 // A group may be a whole row: codes u <= 15 (a zero point as well) times |q| <= 127, and their difference.
@@ -49,7 +49,7 @@ struct S4Layout {
 
 struct S4RowsArgs {
   S4Layout layout;
-  int n_rows;       // 1 .. kS4MaxRows
+  int n_rows;       // 1 .. max_rows of the implementation
   const int8_t* q;  // [n_rows][q_stride], zeros from k to padded_k
   ptrdiff_t q_stride;
   const int32_t* group_sums;  // [n_rows][n_groups] of q
@@ -71,6 +71,7 @@ struct GemmS4Kernels {
   const char* name;
   void (*rows)(const S4RowsArgs& args);
   void (*requantize)(const S4RequantizeArgs& args);
+  int max_rows = 6;  // of one call of rows
 };
 
 /// The best implementation for an instruction set that the machine has.

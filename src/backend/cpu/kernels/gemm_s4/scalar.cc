@@ -20,6 +20,6 @@ float half_to_float(const uint8_t* at) {
 
 namespace triptych::kernels {
 
-extern const GemmS4Kernels kGemmS4Scalar = {"scalar", s4_rows, s4_requantize};
+extern const GemmS4Kernels kGemmS4Scalar = {"scalar", s4_rows, s4_requantize, kS4MaxRows};
 
 }  // namespace triptych::kernels

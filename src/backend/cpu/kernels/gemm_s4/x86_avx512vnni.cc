@@ -79,11 +79,84 @@ void columns(const S4RowsArgs& t, int first) {
                        _mm512_mul_ps(y[r][c], _mm512_set1_ps(t.row_scale[r])));
 }
 
-// One or two rows take all four vectors of columns; more rows two at a time, to stay within the registers.
+// More rows, group by group: a group's codes come from memory once and are read again, for other columns,
+// from the first-level cache. Sums of up to 24 vectors stay in registers; y is finished group by group in
+// memory.
+template <int kRows>
+void grouped(const S4RowsArgs& t) {
+  constexpr int kVectors = kRows <= 6 ? 4 : 2;
+  const S4Layout& layout = t.layout;
+  const ptrdiff_t n_groups = layout.n_groups();
+  const __m512i mask = _mm512_set1_epi8(15);
+  for (int r = 0; r < kRows; ++r)
+    for (int c = 0; c < 4; ++c) _mm512_storeu_ps(t.y + r * t.y_stride + 16 * c, _mm512_setzero_ps());
+  const uint8_t* panel = t.panel;
+  const int8_t* group_q = t.q;
+  for (ptrdiff_t g = 0; g < n_groups; ++g) {
+    const ptrdiff_t n_blocks = layout.blocks(g);
+    const uint8_t* tail = panel + n_blocks * 256;
+    for (int first = 0; first < 4; first += kVectors) {
+      __m512i sums[kRows][kVectors];
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c) sums[r][c] = _mm512_setzero_si512();
+      const uint8_t* at = panel + 64 * first;
+      const int8_t* q = group_q;
+      for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, q += 8) {
+#pragma GCC unroll 4
+        for (int c = 0; c < kVectors; ++c) {
+          _mm_prefetch(reinterpret_cast<const char*>(at + 4096 + 64 * c), _MM_HINT_T0);
+          const __m512i codes = _mm512_loadu_si512(at + 64 * c);
+          const __m512i low = _mm512_and_si512(codes, mask);
+          const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
+#pragma GCC unroll 12
+          for (int r = 0; r < kRows; ++r) {
+            dot4(sums[r][c], low, broadcast4(q + r * t.q_stride));
+            dot4(sums[r][c], high, broadcast4(q + r * t.q_stride + 4));
+          }
+        }
+      }
+#pragma GCC unroll 4
+      for (int c = 0; c < kVectors; ++c) {
+        const int column = 16 * (first + c);
+        const __m512 scale =
+            _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 2 * column)));
+        const __m512i zero =
+            layout.asymmetric
+                ? _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 128 + column)))
+                : _mm512_set1_epi32(8);
+#pragma GCC unroll 12
+        for (int r = 0; r < kRows; ++r) {
+          const int32_t total = t.group_sums[r * n_groups + g];
+          const __m512i offset = layout.asymmetric ? _mm512_mullo_epi32(zero, _mm512_set1_epi32(total))
+                                                   : _mm512_set1_epi32(8 * total);
+          const __m512 product =
+              _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][c], offset)), scale);
+          float* y = t.y + r * t.y_stride + column;
+          _mm512_storeu_ps(y, _mm512_add_ps(_mm512_loadu_ps(y), product));
+        }
+      }
+    }
+    panel = tail + layout.tail_bytes();
+    group_q += 8 * n_blocks;
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int c = 0; c < 4; ++c) {
+      float* y = t.y + r * t.y_stride + 16 * c;
+      _mm512_storeu_ps(y, _mm512_mul_ps(_mm512_loadu_ps(y), _mm512_set1_ps(t.row_scale[r])));
+    }
+}
+
+constexpr int kMaxRows = 12;
+
+// One or two rows, bound by memory, keep all of y in registers.
 void rows(const S4RowsArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) {
-    constexpr int kVectors = n.value <= 2 ? 4 : 2;
-    for (int first = 0; first < 4; first += kVectors) columns<n.value, kVectors>(t, first);
+  with_row_count<kMaxRows>(t.n_rows, [&](auto n) {
+    if constexpr (n.value <= 2)
+      columns<n.value, 4>(t, 0);
+    else
+      grouped<n.value>(t);
   });
 }
 
@@ -138,6 +211,6 @@ void requantize(const S4RequantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize};
+extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows};
 
 }  // namespace triptych::kernels

@@ -50,7 +50,7 @@ void columns(const S8TileArgs& t, int first) {
 }
 
 void tile(const S8TileArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) {
+  with_row_count<6>(t.n_rows, [&](auto n) {
     for (int c = 0; c < kS8PanelWidth; c += 16 / kSumsOfFour) columns<n.value>(t, c);
   });
 }

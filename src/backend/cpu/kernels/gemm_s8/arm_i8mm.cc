@@ -1,6 +1,7 @@
 // USMMLA multiplies two columns of eight unsigned weights by two rows of eight signed bytes: four sums. Six
 // rows by 16 columns take 24 registers of sums.
 #include "backend/cpu/kernels/gemm_s8/arm_quantize.h"
+#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
@@ -71,13 +72,13 @@ void columns(const S8TileArgs& t, int first) {
 }
 
 void tile(const S8TileArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) {
+  with_row_count<6>(t.n_rows, [&](auto n) {
     for (int c = 0; c < kS8PanelWidth; c += 4 * kFours) columns<n.value>(t, c);
   });
 }
 
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8I8mm = {"i8mm", quantize, tile};
+extern const GemmS8Kernels kGemmS8I8mm = {"i8mm", quantize, tile, code_sums};
 
 }  // namespace triptych::kernels

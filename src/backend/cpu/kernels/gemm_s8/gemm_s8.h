@@ -36,6 +36,15 @@ struct S8QuantizeArgs {
   int32_t* sum;  // of q
 };
 
+/// Sums of one row of codes: by groups, and of their squares (exact: 127^2 * kS8MaxK < 2^31).
+struct S8SumsArgs {
+  ptrdiff_t k;
+  const int8_t* q;      // [k]
+  ptrdiff_t group;      // a multiple of 8, or k or more
+  int32_t* group_sums;  // [ceil(k / group)], or null: not wanted
+  int32_t* square_sum;
+};
+
 /// Up to 64 rows of codes become a panel [quads][64][4]; rows beyond are zero weights.
 struct S8PackArgs {
   int n_rows;
@@ -62,6 +71,7 @@ struct GemmS8Kernels {
   const char* name;
   void (*quantize)(const S8QuantizeArgs& args);
   void (*tile)(const S8TileArgs& args);
+  void (*sums)(const S8SumsArgs& args);
 };
 
 /// The best implementation for an instruction set that the machine has.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
 
 namespace triptych::kernels {
@@ -55,6 +56,6 @@ void pack_s8_panel(const S8PackArgs& t) {
     }
 }
 
-extern const GemmS8Kernels kGemmS8Scalar = {"scalar", quantize, tile};
+extern const GemmS8Kernels kGemmS8Scalar = {"scalar", quantize, tile, code_sums};
 
 }  // namespace triptych::kernels

@@ -2,6 +2,7 @@
 // saturate, as 2 * 255 * 127 exceeds 16 bits.
 #include <immintrin.h>
 
+#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
 
 namespace triptych::kernels {
@@ -127,6 +128,6 @@ void quantize(const S8QuantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8Avx2 = {"avx2", quantize, tile};
+extern const GemmS8Kernels kGemmS8Avx2 = {"avx2", quantize, tile, code_sums};
 
 }  // namespace triptych::kernels

@@ -54,7 +54,7 @@ void rows(const S8TileArgs& t) {
 }
 
 void tile(const S8TileArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) { rows<n.value>(t); });
+  with_row_count<6>(t.n_rows, [&](auto n) { rows<n.value>(t); });
 }
 
 inline __mmask16 first(ptrdiff_t n) { return static_cast<__mmask16>(n >= 16 ? 0xffff : (1U << n) - 1); }
@@ -89,8 +89,29 @@ void quantize(const S8QuantizeArgs& t) {
   *t.sum = _mm512_reduce_add_epi32(total);
 }
 
+void sums(const S8SumsArgs& t) {
+  const __m512i ones = _mm512_set1_epi8(1);
+  __m512i squares = _mm512_setzero_si512();
+  const ptrdiff_t group = t.group < t.k ? t.group : t.k;
+  for (ptrdiff_t begin = 0; begin < t.k; begin += group) {
+    const ptrdiff_t end = t.k - begin < group ? t.k : begin + group;
+    __m512i total = _mm512_setzero_si512();
+    for (ptrdiff_t i = begin; i < end; i += 64) {
+      const ptrdiff_t n = end - i;
+      const __m512i q = _mm512_maskz_loadu_epi8(n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1, t.q + i);
+      dot4(total, ones, q);
+      const __m512i low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(q));
+      const __m512i high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(q, 1));
+      squares = _mm512_add_epi32(squares, _mm512_madd_epi16(low, low));
+      squares = _mm512_add_epi32(squares, _mm512_madd_epi16(high, high));
+    }
+    if (t.group_sums != nullptr) t.group_sums[begin / group] = _mm512_reduce_add_epi32(total);
+  }
+  *t.square_sum = _mm512_reduce_add_epi32(squares);
+}
+
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8Avx512Vnni = {"avx512_vnni", quantize, tile};
+extern const GemmS8Kernels kGemmS8Avx512Vnni = {"avx512_vnni", quantize, tile, sums};
 
 }  // namespace triptych::kernels

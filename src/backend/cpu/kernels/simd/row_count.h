@@ -9,23 +9,13 @@ struct RowCount {
   static constexpr int value = kN;
 };
 
-/// body(RowCount<n>()) for n in 1 .. 6; more counts as 6.
-template <typename Body>
+/// body(RowCount<n>()) for n in 1 .. kMax; more counts as kMax, less as 1.
+template <int kMax, typename Body>
 inline void with_row_count(int n, Body body) {
-  switch (n) {
-    case 1:
-      return body(RowCount<1>());
-    case 2:
-      return body(RowCount<2>());
-    case 3:
-      return body(RowCount<3>());
-    case 4:
-      return body(RowCount<4>());
-    case 5:
-      return body(RowCount<5>());
-    default:
-      return body(RowCount<6>());
+  if constexpr (kMax > 1) {
+    if (n < kMax) return with_row_count<kMax - 1>(n, body);
   }
+  body(RowCount<kMax>());
 }
 
 }  // namespace
