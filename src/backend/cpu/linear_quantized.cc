@@ -87,18 +87,30 @@ constexpr int kRowOutliers = Outliers::kRowOutliers;
 struct RowSums {
   double square;
   float largest;
-  std::int64_t at;
 };
+// In blocks, whose sums stay floats, so that compilers make vectors of it.
 RowSums look_at(const float* x, std::int64_t k, const Elements* without) {
-  RowSums out{0, 0, 0};
-  for (std::int64_t i = 0; i < k; ++i) {
-    bool taken = false;
-    for (int e = 0; e < kRowOutliers && without[e].column >= 0; ++e) taken = taken || without[e].column == i;
-    if (taken) continue;
-    out.square += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-    if (std::abs(x[i]) <= out.largest) continue;
-    out.largest = std::abs(x[i]);
-    out.at = i;
+  constexpr int kLanes = 16;
+  constexpr std::int64_t kBlock = 4 * kLanes;
+  RowSums out{0, 0};
+  for (std::int64_t begin = 0; begin < k; begin += kBlock) {
+    float block[kBlock] = {};
+    std::copy(x + begin, x + std::min(k, begin + kBlock), block);
+    for (int e = 0; e < kRowOutliers && without[e].column >= 0; ++e)
+      if (without[e].column >= begin && without[e].column < begin + kBlock)
+        block[without[e].column - begin] = 0;
+    float squares[kLanes] = {};
+    float most[kLanes] = {};
+    for (std::int64_t i = 0; i < kBlock; i += kLanes)
+      for (int j = 0; j < kLanes; ++j) {
+        squares[j] += block[i + j] * block[i + j];
+        const float size = std::abs(block[i + j]);
+        most[j] = size > most[j] ? size : most[j];
+      }
+    for (int j = 0; j < kLanes; ++j) {
+      out.square += static_cast<double>(squares[j]);
+      out.largest = std::max(out.largest, most[j]);
+    }
   }
   return out;
 }
@@ -112,7 +124,12 @@ void find_outliers(const float* x, std::int64_t k, Elements* out) {
         std::max(0.0, sums.square - static_cast<double>(sums.largest) * static_cast<double>(sums.largest));
     const double mean = rest / static_cast<double>(std::max<std::int64_t>(1, k - e - 1));
     if (!(sums.largest > Outliers::kLimit * std::sqrt(mean)) || k < 64) return;
-    out[e] = {static_cast<std::int32_t>(sums.at), sums.largest};
+    std::int64_t at = 0;
+    const auto is_taken = [&](std::int64_t i) {
+      return std::any_of(out, out + e, [i](const Elements& element) { return element.column == i; });
+    };
+    while (std::abs(x[at]) != sums.largest || is_taken(at)) ++at;
+    out[e] = {static_cast<std::int32_t>(at), sums.largest};
   }
 }
 
