@@ -11,7 +11,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kWarmSteps = 50;
+constexpr int kShortSteps = 16;
 constexpr int kSteps = 400;
 
 double us_since(Clock::time_point start) {
@@ -23,29 +23,33 @@ struct Steps {
   std::int64_t n_loops = 0;  // of one
 };
 
-// Decode steps of one short sequence.
+// Decode steps of short sequences, one after another: attention over many keys would be work.
 Steps decode_steps(LoadedModel& model, int n_steps) {
-  const int n_warm = std::min(kWarmSteps, n_steps);
   EngineOptions options;
-  options.max_context_tokens = n_warm + n_steps + 16;
+  options.max_context_tokens = kShortSteps + 16;
   options.max_sequences = 1;
   Engine engine(model, options);
-  PreparedRequest request;
-  request.token_ids = {1, 2, 3, 4};
-  request.layout = model.model().expand_prompt(request.token_ids, {});
-  SamplingParams params;
-  params.max_tokens = n_warm + n_steps + 1;
-  params.ignore_eos = true;
-  engine.submit(std::move(request), params);
-  for (int i = 0; i < n_warm; ++i) engine.step();
   std::vector<double> times;
-  const std::int64_t before = model.backend().n_parallel_loops();
-  for (int i = 0; i < n_steps; ++i) {
-    const Clock::time_point start = Clock::now();
-    engine.step();
-    times.push_back(us_since(start));
+  std::int64_t n_loops = 0;
+  for (int first = 0; first < n_steps; first += kShortSteps) {
+    PreparedRequest request;
+    request.token_ids = {1, 2, 3, 4};
+    request.layout = model.model().expand_prompt(request.token_ids, {});
+    SamplingParams params;
+    params.max_tokens = std::min(kShortSteps, n_steps - first) + 2;
+    params.ignore_eos = true;
+    engine.submit(std::move(request), params);
+    for (int i = 0; i < 2; ++i) engine.step();  // the prompt, and what is made at first
+    const std::int64_t before = model.backend().n_parallel_loops();
+    for (int i = 2; i < params.max_tokens; ++i) {
+      const Clock::time_point start = Clock::now();
+      engine.step();
+      times.push_back(us_since(start));
+    }
+    n_loops += model.backend().n_parallel_loops() - before;
   }
-  return {median(std::move(times)), (model.backend().n_parallel_loops() - before) / n_steps};
+  const auto n = static_cast<std::int64_t>(times.size());
+  return {median(std::move(times)), n_loops / n};
 }
 
 double region_us(int n_threads) {
