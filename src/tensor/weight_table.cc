@@ -27,6 +27,22 @@ void release_rows(const WeightEntry& entry, std::int64_t begin, std::int64_t end
   ::madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
 }
 
+void advise(const WeightEntry& entry, ReadPattern pattern) noexcept {
+  if (!entry.is_mapped) return;
+  static const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto data = reinterpret_cast<std::uintptr_t>(entry.view.cdata());
+  // Inwards: neighbours keep theirs.
+  const std::uintptr_t from = (data + page - 1) / page * page;
+  const std::uintptr_t to = (data + entry.view.size_bytes()) / page * page;
+  if (from >= to) return;
+  auto* const begin = reinterpret_cast<void*>(from);
+  const bool whole = pattern == ReadPattern::kWhole;
+  ::madvise(begin, to - from, whole ? MADV_NORMAL : MADV_RANDOM);
+#if defined(MADV_HUGEPAGE)
+  ::madvise(begin, to - from, whole ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+#endif
+}
+
 void release(const WeightEntry& entry) noexcept {
   if (entry.view.rank() > 0) release_rows(entry, 0, entry.view.dim(0));
 }

@@ -22,6 +22,13 @@ struct WeightEntry {
   bool is_mapped = false;             // `view` lies in a private mapping of a file, read-only
 };
 
+/// How a mapped tensor will be read; a hint, which the last word decides.
+enum class ReadPattern {
+  kWhole,          // from end to end, again and again: huge pages, read ahead
+  kScatteredRows,  // rows here and there: the pages between them need not become resident
+};
+void advise(const WeightEntry& entry, ReadPattern pattern) noexcept;
+
 /// Rows [begin, end) were read and are not needed soon: when they lie in a mapping, their pages leave this
 /// process's memory. They stay readable. Pages shared with neighbouring rows may stay.
 void release_rows(const WeightEntry& entry, std::int64_t begin, std::int64_t end) noexcept;

@@ -98,6 +98,7 @@ class CpuBackend final : public Backend {
          format.to_string());
   }
   std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) override {
+    advise(table, ReadPattern::kScatteredRows);
     return std::make_unique<CpuEmbedding>(table);
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) override {

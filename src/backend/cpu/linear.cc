@@ -262,7 +262,10 @@ std::vector<float> stacked_bias(const LinearSpec& spec) {
 
 CpuLinear::CpuLinear(const LinearSpec& spec) {
   if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
-  for (const WeightEntry& part : spec.parts) add_part(part);
+  for (const WeightEntry& part : spec.parts) {
+    add_part(part);
+    advise(part, ReadPattern::kWhole);  // an output layer may be the embedding
+  }
   bias_ = stacked_bias(spec);
   for (const WeightEntry& bias : spec.biases)
     if (bias.view.data() != nullptr) read_bytes_ += bias.view.size_bytes();

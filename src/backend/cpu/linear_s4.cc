@@ -14,7 +14,6 @@ namespace triptych::cpu {
 namespace {
 
 constexpr std::int64_t kWidth = kernels::kS4PanelWidth;
-constexpr std::int64_t kFewRows = 12;  // up to here the weight is streamed
 
 }  // namespace
 
@@ -360,7 +359,8 @@ void CpuLinearS4::multiply(Runtime& runtime, const LinearArgs& args) const {
     plain.grid = {};
     return multiply(runtime, plain);
   }
-  if (args.n_rows <= kFewRows || exact_groups_) return multiply_streamed(runtime, args);
+  if (args.n_rows <= runtime.gemm_s4.worthwhile_rows || exact_groups_)
+    return multiply_streamed(runtime, args);
   multiply_requantized(runtime, args);
 }
 

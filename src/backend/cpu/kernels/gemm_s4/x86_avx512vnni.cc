@@ -104,16 +104,25 @@ void grouped(const S4RowsArgs& t) {
       const uint8_t* at = panel + 64 * first;
       const int8_t* q = group_q;
       for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, q += 8) {
-#pragma GCC unroll 4
-        for (int c = 0; c < kVectors; ++c) {
-          _mm_prefetch(reinterpret_cast<const char*>(at + 4096 + 64 * c), _MM_HINT_T0);
-          const __m512i codes = _mm512_loadu_si512(at + 64 * c);
-          const __m512i low = _mm512_and_si512(codes, mask);
-          const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
+#pragma GCC unroll 2
+        for (int pair = 0; pair < kVectors; pair += 2) {
+          __m512i low[2], high[2];
+#pragma GCC unroll 2
+          for (int c = 0; c < 2; ++c) {
+            _mm_prefetch(reinterpret_cast<const char*>(at + 4096 + 64 * (pair + c)), _MM_HINT_T0);
+            const __m512i codes = _mm512_loadu_si512(at + 64 * (pair + c));
+            low[c] = _mm512_and_si512(codes, mask);
+            high[c] = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
+          }
 #pragma GCC unroll 12
           for (int r = 0; r < kRows; ++r) {
-            dot4(sums[r][c], low, broadcast4(q + r * t.q_stride));
-            dot4(sums[r][c], high, broadcast4(q + r * t.q_stride + 4));
+            const __m512i x_low = broadcast4(q + r * t.q_stride);
+            const __m512i x_high = broadcast4(q + r * t.q_stride + 4);
+#pragma GCC unroll 2
+            for (int c = 0; c < 2; ++c) {
+              dot4(sums[r][pair + c], low[c], x_low);
+              dot4(sums[r][pair + c], high[c], x_high);
+            }
           }
         }
       }
@@ -211,6 +220,6 @@ void requantize(const S4RequantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows};
+extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows, 48};
 
 }  // namespace triptych::kernels
