@@ -14,6 +14,8 @@
 namespace triptych {
 namespace {
 
+constexpr std::size_t kMostSpare_bytes = std::size_t{16} << 20;
+
 constexpr std::size_t kUnit_bytes = PageHeap::kUnit_bytes;
 constexpr std::size_t kSlabOfSmall_bytes = 64 * 1024;
 constexpr std::uint32_t kTileObjects = 8;  // of a slab
@@ -289,7 +291,8 @@ void MemoryPool::note_use() noexcept {
   stats_.peak_granted_bytes = std::max(stats_.peak_granted_bytes, stats_.granted_bytes);
   const std::size_t most = std::max(recent_peak_bytes_[0], recent_peak_bytes_[1]);
   // What is mapped by itself takes its part: no more is kept for spans than those had.
-  const std::size_t limit = (most + most / 32 + options_.keep_bytes - direct_bytes_) / kUnit_bytes;
+  const std::size_t limit =
+      (most + std::min(most / 32, kMostSpare_bytes) + options_.keep_bytes - direct_bytes_) / kUnit_bytes;
   if (heap_.backed_units() > limit) heap_.shrink_to(limit);
 }
 

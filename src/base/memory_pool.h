@@ -18,7 +18,7 @@ namespace triptych {
 struct MemoryPoolOptions {
   HugePages huge_pages = HugePages::kAdvise;
   std::size_t region_bytes = std::size_t{1} << 30;  // of address space, taken at a time
-  /// Free memory kept beside a 32nd of the most that was in use lately.
+  /// Free memory kept beside a 32nd (16 MiB at most) of the most that was in use lately.
   std::size_t keep_bytes = std::size_t{4} << 20;
   /// Finds writes past the end of a block when it is released; on in builds without NDEBUG. Under
   /// AddressSanitizer the space between blocks is poisoned instead, and so are released blocks.
