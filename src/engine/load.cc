@@ -204,6 +204,9 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   out->model_ = family.load(source);
   TRIPTYCH_CHECK(!out->info().architecture.empty(), "{} does not say its architecture", family.name);
   check_all_used(*out->weights_);
+  // What was read once, norms and biases between the matrices, leaves its pages behind.
+  if (options.weight_formats.any())
+    for (const WeightEntry& entry : checkpoint.weights()) release(entry);
 
   const ModelInfo& info = out->info();
   if (!info.media_text_tokenizer.empty())

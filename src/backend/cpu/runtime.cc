@@ -28,7 +28,7 @@ float* ScratchBuffer::reserve(std::size_t n_floats) {
 }
 
 Buffer WeightMemory::take(std::size_t size_bytes) {
-  constexpr std::size_t kPiece_bytes = std::size_t{32} << 20;
+  constexpr std::size_t kPiece_bytes = std::size_t{128} << 20;  // what is not used is not touched
   if (size_bytes >= kPiece_bytes / 2) return Buffer::zeros(size_bytes);
   const std::size_t room_bytes =
       (size_bytes + Buffer::kAlignment_bytes - 1) / Buffer::kAlignment_bytes * Buffer::kAlignment_bytes;

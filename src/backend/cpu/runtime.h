@@ -37,7 +37,8 @@ class ScratchBuffer {
   Buffer buffer_;
 };
 
-/// Memory for weights, which stay: taken in large pieces, so that small matrices lie in huge pages, too.
+/// Memory for weights, which stay: taken in large pieces, so that small matrices lie in huge pages,
+/// too, and the last page of each serves the next.
 /// Thread-safe.
 class WeightMemory {
  public:

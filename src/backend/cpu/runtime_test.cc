@@ -16,8 +16,8 @@ TEST(WeightMemory, TakesZeroedBlocksThatStay) {
   auto memory = std::make_unique<WeightMemory>();
   std::vector<Buffer> blocks;
   std::set<const void*> pieces;
-  for (const std::size_t size : {std::size_t{1}, std::size_t{64}, std::size_t{100}, std::size_t{5} << 20,
-                                 std::size_t{15} << 20, std::size_t{15} << 20, std::size_t{17} << 20}) {
+  for (const std::size_t size : {std::size_t{1}, std::size_t{64}, std::size_t{100}, std::size_t{20} << 20,
+                                 std::size_t{60} << 20, std::size_t{60} << 20, std::size_t{65} << 20}) {
     blocks.push_back(memory->take(size));
     const Buffer& block = blocks.back();
     ASSERT_EQ(block.size_bytes(), size);
@@ -27,7 +27,7 @@ TEST(WeightMemory, TakesZeroedBlocksThatStay) {
     std::memset(block.data(), static_cast<int>(blocks.size()), size);
     pieces.insert(block.owner().get());
   }
-  EXPECT_EQ(pieces.size(), 3U);  // 20 of 32 MiB, then 15 more do not fit; 17 MiB by themselves
+  EXPECT_EQ(pieces.size(), 3U);  // 80 of 128 MiB, then 60 more do not fit; 65 MiB by themselves
   memory.reset();
   for (std::size_t i = 0; i < blocks.size(); ++i)
     EXPECT_TRUE(std::all_of(blocks[i].data(), blocks[i].data() + blocks[i].size_bytes(),
