@@ -108,6 +108,19 @@ void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chu
         {chunk.n, a.head_dim, column, values, s.values + std::int64_t{column} * kS8ChunkKeys});
 }
 
+// In lanes, so that compilers make vectors of it.
+float dot(const float* x, const std::uint16_t* bf16, int n) {
+  constexpr int kLanes = 16;
+  float sums[kLanes] = {};
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int j = 0; j < kLanes; ++j) sums[j] += x[i + j] * bf16_to_f32(bf16[i + j]);
+  for (; i < n; ++i) sums[0] += x[i] * bf16_to_f32(bf16[i]);
+  float out = 0;
+  for (const float sum : sums) out += sum;
+  return out;
+}
+
 // scores += q offset, once a page.
 void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, float* scores) {
   const std::uint16_t* of = nullptr;
@@ -116,9 +129,7 @@ void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, fl
     if (chunk.offsets[j] == nullptr) continue;
     if (chunk.offsets[j] != of) {
       of = chunk.offsets[j];
-      product = 0;
-      for (int d = 0; d < a.head_dim; ++d) product += a.q[row][d] * bf16_to_f32(of[d]);
-      product *= a.scale;
+      product = a.scale * dot(a.q[row], of, a.head_dim);
     }
     scores[j] += product;
   }
