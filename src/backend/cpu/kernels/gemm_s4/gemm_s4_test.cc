@@ -45,9 +45,9 @@ struct Panel {
   }
 };
 
-const S4Layout kLayouts[] = {{8, 8, false},     {5, 32, true},    {64, 32, false},
-                             {100, 32, true},   {130, 64, true},  {256, 128, false},
-                             {300, 300, false}, {77, 1000, true}, {516, 128, true}};
+const S4Layout kLayouts[] = {{8, 8, false},    {5, 32, true},     {64, 32, false},   {100, 32, true},
+                             {130, 64, true},  {256, 128, false}, {300, 300, false}, {77, 1000, true},
+                             {516, 128, true}, {88, 64, true}};
 
 TEST(GemmS4, RowsMatchDoublesAndEachOther) {
   for (const S4Layout& layout : kLayouts) {
