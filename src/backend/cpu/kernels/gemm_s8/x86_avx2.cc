@@ -1,70 +1,54 @@
-// Without VPDPBUSD bytes are widened to 16 bits and multiplied in pairs (VPMADDWD): VPMADDUBSW would
-// saturate, as 2 * 255 * 127 exceeds 16 bits.
 #include <immintrin.h>
 
 #include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+#include "backend/cpu/kernels/simd/dot16_avx2.h"
+#include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
 namespace {
 
 typedef int __attribute__((may_alias, aligned(1))) UnalignedInt;
 
-// 8 columns of up to three rows: six sums, each column in two neighbouring lanes.
+// Rows are widened a piece of K at a time, which costs little beside 64 columns of products.
+constexpr ptrdiff_t kPieceQuads = 128;
+
+inline void widen_row(const int8_t* q, ptrdiff_t quads, int16_t* out) {
+  ptrdiff_t i = 0;
+  for (; i + 4 <= quads; i += 4)
+    _mm256_store_si256(reinterpret_cast<__m256i*>(out + 4 * i), widen16<true>(q + 4 * i));
+  for (ptrdiff_t j = 4 * i; j < 4 * quads; ++j) out[j] = q[j];
+}
+
 template <int kRows>
-void columns8(const S8TileArgs& t, int first) {
-  __m256i sums[kRows][2];
+void tile_rows(const S8TileArgs& t) {
+  alignas(32) int16_t x[kRows][4 * kPieceQuads];
+  alignas(32) int sums[kRows][kS8PanelWidth] = {};
+  for (ptrdiff_t begin = 0; begin < t.quads; begin += kPieceQuads) {
+    const ptrdiff_t quads = t.quads - begin < kPieceQuads ? t.quads - begin : kPieceQuads;
+    for (int r = 0; r < kRows; ++r) widen_row(t.q + r * t.q_stride + 4 * begin, quads, x[r]);
+    const uint8_t* panel = t.panel + begin * kS8PanelWidth * 4;
+    for (int c = 0; c < kS8PanelWidth; c += 8) {
+      __m256i more[kRows];
+      dot_columns8<kRows, false>(x[0], 4 * kPieceQuads, panel + 4 * c, quads, more);
 #pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) sums[r][0] = sums[r][1] = _mm256_setzero_si256();
-  const uint8_t* w = t.panel + first * 4;
-  for (ptrdiff_t i = 0; i < t.quads; ++i, w += kS8PanelWidth * 4) {
-    const __m256i low = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w)));
-    const __m256i high = _mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(w + 16)));
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r) {
-      const int four = *reinterpret_cast<const UnalignedInt*>(t.q + r * t.q_stride + 4 * i);
-      const __m256i q = _mm256_cvtepi8_epi16(_mm_set1_epi32(four));
-      sums[r][0] = _mm256_add_epi32(sums[r][0], _mm256_madd_epi16(low, q));
-      sums[r][1] = _mm256_add_epi32(sums[r][1], _mm256_madd_epi16(high, q));
+      for (int r = 0; r < kRows; ++r) {
+        auto* sum = reinterpret_cast<__m256i*>(sums[r] + c);
+        _mm256_store_si256(sum, _mm256_add_epi32(_mm256_load_si256(sum), more[r]));
+      }
     }
   }
-  const __m256 column_scale = _mm256_loadu_ps(t.column_scale + first);
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r) {
-    const __m256i pairs = _mm256_hadd_epi32(sums[r][0], sums[r][1]);  // columns 0 1 4 5 | 2 3 6 7
-    const __m256i sum = _mm256_sub_epi32(_mm256_permute4x64_epi64(pairs, _MM_SHUFFLE(3, 1, 2, 0)),
-                                         _mm256_set1_epi32(128 * t.row_sum[r]));
-    const __m256 scale = _mm256_mul_ps(_mm256_set1_ps(t.row_scale[r]), column_scale);
-    _mm256_storeu_ps(t.y + r * t.y_stride + first, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale));
-  }
+  for (int r = 0; r < kRows; ++r)
+    for (int c = 0; c < kS8PanelWidth; c += 8) {
+      const __m256i sum = _mm256_sub_epi32(_mm256_load_si256(reinterpret_cast<const __m256i*>(sums[r] + c)),
+                                           _mm256_set1_epi32(128 * t.row_sum[r]));
+      const __m256 scale = _mm256_mul_ps(_mm256_set1_ps(t.row_scale[r]), _mm256_loadu_ps(t.column_scale + c));
+      _mm256_storeu_ps(t.y + r * t.y_stride + c, _mm256_mul_ps(_mm256_cvtepi32_ps(sum), scale));
+    }
 }
 
-template <int kRows>
-void rows(const S8TileArgs& t) {
-  for (int c = 0; c < kS8PanelWidth; c += 8) columns8<kRows>(t, c);
-}
-
-// Three rows at a time: with more, compilers keep sums on the stack (16 registers; tools/check_spills.py).
 void tile(const S8TileArgs& t) {
-  constexpr int kAtOnce = 3;
-  for (int r = 0; r < t.n_rows; r += kAtOnce) {
-    S8TileArgs part = t;
-    part.n_rows = t.n_rows - r < kAtOnce ? t.n_rows - r : kAtOnce;
-    part.q += r * t.q_stride;
-    part.row_scale += r;
-    part.row_sum += r;
-    part.y += r * t.y_stride;
-    switch (part.n_rows) {
-      case 1:
-        rows<1>(part);
-        break;
-      case 2:
-        rows<2>(part);
-        break;
-      default:
-        rows<3>(part);
-    }
-  }
+  with_row_count(t.n_rows, [&](auto n) { tile_rows<n.value>(t); });
 }
 
 // Magnitudes compare as integers, and infinity and NaN are the largest.
