@@ -18,6 +18,7 @@ KERNELS = {
     "**/kernels/gemm_s8/x86_avx512vnni.cc.o": (r"vpdpbusds?", 8),
     "**/kernels/gemm_s8/x86_avx2.cc.o": (r"vpmaddwd", 4),
     "**/kernels/gemm_s4/x86_avx2.cc.o": (r"vpmaddubsw", 4),
+    "**/kernels/attention_s8/x86_avx2.cc.o": (r"vpmaddwd", 4),
     "**/kernels/attention_s8/x86_avx512vnni.cc.o": (r"vpdpbusds?", 8),
     "**/kernels/gemm/x86_avx512.cc.o": (r"vfmadd\d+ps", 8),
     "**/kernels/gemm/x86_avx512bf16.cc.o": (r"vdpbf16ps", 8),

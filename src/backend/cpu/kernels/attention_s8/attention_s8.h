@@ -78,6 +78,7 @@ struct AttentionS8Kernels {
 const AttentionS8Kernels& attention_s8_kernels(Isa isa);
 
 extern const AttentionS8Kernels kAttentionS8Scalar;
+extern const AttentionS8Kernels kAttentionS8Avx2;
 extern const AttentionS8Kernels kAttentionS8Avx512Vnni;
 
 }  // namespace triptych::kernels

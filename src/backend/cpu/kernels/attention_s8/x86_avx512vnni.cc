@@ -1,10 +1,7 @@
 // Six rows by 64 columns as in gemm_s8; here the broadcast bytes are the unsigned operand.
-#include <math.h>
-
 #include "backend/cpu/kernels/simd/vec_avx512.h"
 //
 #include "backend/cpu/kernels/attention_s8/attention_s8.h"
-#include "backend/cpu/kernels/simd/math.h"
 #include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
@@ -71,53 +68,22 @@ void pack_values(const S8PackValuesArgs& t) {
   }
 }
 
-TRIPTYCH_INLINE Vf vexp_negative(Vf x) { return vexp2_lean(vmax(vset(-126.0F), vmul(x, vset(1.44269504F)))); }
+TRIPTYCH_INLINE Mask lanes_before(int n) { return first_lanes(n); }
 
-void soften(const S8SoftenArgs& t) {
-  const Vf hidden = vset(-INFINITY);
-  Vf high = vset(*t.top);
-  for (int j = 0; j < t.n; j += kLanes) {
-    const int left = t.n_visible - j;
-    Vf s = vload(t.scores + j);
-    if (left < kLanes) {
-      s = vselect(first_lanes(left < 0 ? 0 : left), s, hidden);
-      vstore(t.scores + j, s);
-    }
-    high = vmax(high, s);
-  }
-  const float top = vmax_lane(high);
-  const float shift = top == -INFINITY ? 0.0F : top;
-  Vf sum = vzero();
-  Vf largest = vzero();
-  Vf all = vzero();
-  for (int j = 0; j < t.n; j += kLanes) {
-    const Vf s = vload(t.scores + j);
-    const Vf p = vexp_negative(vsub(s, vset(shift)));
-    // Hidden keys have weight zero whatever their values' scale is.
-    const Vf visible = vselect(vequal(s, hidden), vzero(), p);
-    const Vf w = vselect(vequal(visible, vzero()), vzero(), vmul(visible, vload(t.value_scale + j)));
-    sum = vadd(sum, visible);
-    all = vadd(all, w);
-    largest = vmax(largest, w);
-    vstore(t.scores + j, w);
-  }
-  float change[kLanes];
-  vstore(change, vexp_negative(vset(*t.top - shift)));
-  *t.rescale = *t.top == top ? 1.0F : *t.top == -INFINITY ? 0.0F : change[0];
-  *t.sum = *t.sum * *t.rescale + vsum(sum);
-  *t.top = top;
-  const float most = vmax_lane(largest);
-  const float total = vsum(all);
-  *t.weight_scale = total == total ? most / 65535.0F : __builtin_nanf("");
-  const Vf factor = vset(most > 1e-30F ? 65535.0F / most : 0.0F);
-  const __m512i limit = _mm512_set1_epi32(65535);
-  for (int j = 0; j < t.n; j += kLanes) {
-    const __m512i code = _mm512_min_epu32(_mm512_cvtps_epi32(vmul(vload(t.scores + j), factor)), limit);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(t.high + j),
-                     _mm512_cvtepi32_epi8(_mm512_srli_epi32(code, 8)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(t.low + j), _mm512_cvtepi32_epi8(code));
-  }
+// Lanes rounded to codes of at most 65535, their upper and lower bytes.
+TRIPTYCH_INLINE void store_codes(Vf weights, uint8_t* high, uint8_t* low) {
+  const __m512i code = _mm512_min_epu32(_mm512_cvtps_epi32(weights), _mm512_set1_epi32(65535));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(high), _mm512_cvtepi32_epi8(_mm512_srli_epi32(code, 8)));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(low), _mm512_cvtepi32_epi8(code));
 }
+
+}  // namespace
+}  // namespace triptych::kernels
+
+#include "backend/cpu/kernels/attention_s8/attention_s8_body.h"
+
+namespace triptych::kernels {
+namespace {
 
 template <int kRows>
 TRIPTYCH_INLINE void add_products(__m512i (&sums)[kRows][4], const int8_t* panel, const uint8_t* weights,

@@ -30,7 +30,7 @@ void tile_rows(const S8TileArgs& t) {
     const uint8_t* panel = t.panel + begin * kS8PanelWidth * 4;
     for (int c = 0; c < kS8PanelWidth; c += 8) {
       __m256i more[kRows];
-      dot_columns8<kRows, false>(x[0], 4 * kPieceQuads, panel + 4 * c, quads, more);
+      dot_columns8<kRows, 4 * kPieceQuads, false>(x[0], panel + 4 * c, quads, more);
 #pragma GCC unroll 6
       for (int r = 0; r < kRows; ++r) {
         auto* sum = reinterpret_cast<__m256i*>(sums[r] + c);

@@ -18,10 +18,10 @@ inline __attribute__((always_inline)) __m256i widen16(const void* bytes) {
   return kSigned ? _mm256_cvtepi8_epi16(v) : _mm256_cvtepu8_epi16(v);
 }
 
-/// Eight columns, from the panel's byte `panel` on, of kRows rows x [kRows][stride]: sums[r] in their order.
-template <int kRows, bool kSigned>
-inline __attribute__((always_inline)) void dot_columns8(const int16_t* x, ptrdiff_t stride, const void* panel,
-                                                        ptrdiff_t quads, __m256i (&sums)[kRows]) {
+/// Eight columns, from the panel's byte `panel` on, of kRows rows x [kRows][kStride]: sums[r] in their order.
+template <int kRows, ptrdiff_t kStride, bool kSigned>
+inline __attribute__((always_inline)) void dot_columns8(const int16_t* x, const void* panel, ptrdiff_t quads,
+                                                        __m256i (&sums)[kRows]) {
   __m256i halves[kRows][2];
 #pragma GCC unroll 6
   for (int r = 0; r < kRows; ++r) halves[r][0] = halves[r][1] = _mm256_setzero_si256();
@@ -29,15 +29,14 @@ inline __attribute__((always_inline)) void dot_columns8(const int16_t* x, ptrdif
   for (ptrdiff_t i = 0; i < quads; ++i, at += 256, x += 4) {
     const __m256i first = widen16<kSigned>(at);
     const __m256i second = widen16<kSigned>(at + 16);
-    const int16_t* row = x;
 #pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r, row += stride) {
-      const __m256i four = _mm256_set1_epi64x(*reinterpret_cast<const UnalignedLong*>(row));
+    for (int r = 0; r < kRows; ++r) {
+      const __m256i four = _mm256_set1_epi64x(*reinterpret_cast<const UnalignedLong*>(x + r * kStride));
       halves[r][0] = _mm256_add_epi32(halves[r][0], _mm256_madd_epi16(first, four));
       halves[r][1] = _mm256_add_epi32(halves[r][1], _mm256_madd_epi16(second, four));
       // The next row begins after this one: six rows take all registers, and interleaved they would need
       // more.
-      __asm__("" : "+x"(halves[r][0]), "+x"(halves[r][1]), "+r"(row));
+      __asm__("" : "+x"(halves[r][0]), "+x"(halves[r][1]), "+r"(x));
     }
   }
 #pragma GCC unroll 6
