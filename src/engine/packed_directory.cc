@@ -1,9 +1,10 @@
 #include "engine/packed_directory.h"
 
 #include <algorithm>
-#include <atomic>
+#include <map>
 #include <mutex>
 
+#include "backend/cpu/cpu_backend.h"
 #include "base/digest.h"
 #include "base/error.h"
 #include "io/mapped_file.h"
@@ -124,27 +125,40 @@ void check_same_formats(const PackedConfig& stored, const LoadOptions& asked) {
 void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool) {
   const PackedConfig config = PackedConfig::parse(checkpoint.config_view().at("quantization_config"));
   const PackedIndex index = read_packed_index(checkpoint, config);
+  std::map<std::string, const StoredLinear*> linears;  // by their panels, which are read once
+  for (const StoredLinear& linear : index.linears) linears.emplace(linear.tensor_name("panels"), &linear);
   std::vector<const WeightEntry*> entries;
   for (const WeightEntry& entry : checkpoint.weights()) entries.push_back(&entry);
   std::mutex mutex;
   std::vector<std::string> damaged;
+  std::vector<std::string> unusable;  // what is wrong although the checksum is right
   pool.parallel_for(entries.size(), 1, [&](std::size_t begin, std::size_t end, int) {
     for (std::size_t i = begin; i < end; ++i) {
-      const TensorView& view = entries[i]->view;
+      const WeightEntry& entry = *entries[i];
+      const TensorView& view = entry.view;
       const std::string digest = digest_hex({static_cast<const std::byte*>(view.cdata()), view.size_bytes()});
-      release(*entries[i]);
-      if (digest == index.checksums.at(entries[i]->name)) continue;
+      std::string problem;
+      if (const auto linear = linears.find(entry.name); linear != linears.end()) try {
+          check_packed_scales(linear->second->name + linear->second->part,
+                              find_packed_linear(checkpoint.weights(), *linear->second));
+        } catch (const Error& error) {
+          problem = error.what();
+        }
+      release(entry);
       const std::scoped_lock lock(mutex);
-      damaged.push_back(entries[i]->name);
+      if (digest != index.checksums.at(entry.name)) damaged.push_back(entry.name);
+      if (!problem.empty()) unusable.push_back(problem);
     }
   });
-  if (damaged.empty()) return;
+  if (damaged.empty() && unusable.empty()) return;
+  const std::string& file = checkpoint.weight_files().front();
+  if (damaged.empty())
+    fail(ErrorCode::kInvalidFile, "{}: {}", file, *std::min_element(unusable.begin(), unusable.end()));
   std::sort(damaged.begin(), damaged.end());
   std::string list;
   for (std::size_t i = 0; i < damaged.size() && i < 8; ++i) list.append(i > 0 ? ", " : "").append(damaged[i]);
-  fail(ErrorCode::kInvalidFile, "{}: {} of {} tensors are damaged (their checksums differ): {}{}",
-       checkpoint.weight_files().front(), damaged.size(), entries.size(), list,
-       damaged.size() > 8 ? ", ..." : "");
+  fail(ErrorCode::kInvalidFile, "{}: {} of {} tensors are damaged (their checksums differ): {}{}", file,
+       damaged.size(), entries.size(), list, damaged.size() > 8 ? ", ..." : "");
 }
 
 }  // namespace triptych

@@ -38,7 +38,8 @@ PackedIndex read_packed_index(const Checkpoint& checkpoint, const PackedConfig& 
 /// Throws Error(kInvalidArgument) when `asked` names formats or a type other than the stored ones.
 void check_same_formats(const PackedConfig& stored, const LoadOptions& asked);
 
-/// Reads all tensors and compares their checksums. Throws Error(kInvalidFile) naming the tensors that differ.
+/// Reads all tensors, compares their checksums and looks at the scales inside panels. Throws
+/// Error(kInvalidFile) naming the tensors that differ, or a scale that is not finite.
 void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool);
 
 struct ConvertOptions {

@@ -84,25 +84,31 @@ PackedIndex PackedIndex::parse(const JsonView& json) {
   return out;
 }
 
+PackedLinear find_packed_linear(const WeightTable& table, const StoredLinear& stored) {
+  PackedLinear out;
+  out.n_out = stored.n_out;
+  out.n_in = stored.n_in;
+  try {
+    out.format = QuantFormat::parse(stored.format);
+  } catch (const Error& error) {
+    fail(ErrorCode::kInvalidFile, "triptych.json: {}: {}", stored.name, error.what());
+  }
+  for (const std::string& array : stored.arrays) {
+    const std::string name = stored.tensor_name(array);
+    const WeightEntry* entry = table.find(name);
+    if (entry == nullptr)
+      fail(ErrorCode::kInvalidFile, "triptych.json: {}: tensor {} is not in the weight file", stored.name,
+           name);
+    out.arrays.push_back({array, entry->view, entry->owner});
+  }
+  return out;
+}
+
 PackedWeights::PackedWeights(WeightTable& table, const PackedIndex& index) : plain_(table) {
   for (const StoredLinear& stored : index.linears) {
     auto item = std::make_unique<Item>();
     item->stored = stored;
-    item->linear.n_out = stored.n_out;
-    item->linear.n_in = stored.n_in;
-    try {
-      item->linear.format = QuantFormat::parse(stored.format);
-    } catch (const Error& error) {
-      fail(ErrorCode::kInvalidFile, "triptych.json: {}: {}", stored.name, error.what());
-    }
-    for (const std::string& array : stored.arrays) {
-      const std::string name = stored.tensor_name(array);
-      const WeightEntry* entry = table.find(name);
-      if (entry == nullptr)
-        fail(ErrorCode::kInvalidFile, "triptych.json: {}: tensor {} is not in the weight file", stored.name,
-             name);
-      item->linear.arrays.push_back({array, entry->view, entry->owner});
-    }
+    item->linear = find_packed_linear(table, stored);
     items_.push_back(std::move(item));
   }
   // Only now: two linears may not share an array, and what is left are tensors as published.

@@ -45,6 +45,10 @@ struct PackedIndex {
   static PackedIndex parse(const JsonView& json);
 };
 
+/// The linear with its arrays as `table` holds them. Throws Error(kInvalidFile) when one is not there, or the
+/// format is none.
+PackedLinear find_packed_linear(const WeightTable& table, const StoredLinear& stored);
+
 /// Answers from tensors stored as they were and from packed linears. Borrows the table.
 class PackedWeights final : public WeightProvider {
  public:

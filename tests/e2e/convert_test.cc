@@ -238,5 +238,34 @@ TEST_F(DamagedTest, ScalesThatAreNoNumbers) {
   expect_bad_input(run(), "array column_scales: element 0 is nan");
 }
 
+// Where the checksums are right all the same, as of a program that wrote such scales.
+TEST_F(DamagedTest, ScalesInPanelsThatAreNoNumbers) {
+  const std::string sound = read_file(out_ / "model.safetensors");
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, sound.data(), 8);
+  const json header = json::parse(sound.substr(8, header_bytes));
+  const json index = json::parse(read_file(out_ / "triptych.json"));
+  json linear;
+  for (const json& one : index["linears"])
+    if (one["format"] == "int4:g32:sym" && one["n_in"].get<int>() >= 64) linear = one;
+  ASSERT_FALSE(linear.is_null());
+  const std::string tensor =
+      linear["name"].get<std::string>() + linear["part"].get<std::string>() + ".panels";
+  const auto begin = header[tensor]["data_offsets"][0].get<std::size_t>() + 8 + header_bytes;
+  const auto end = header[tensor]["data_offsets"][1].get<std::size_t>() + 8 + header_bytes;
+  for (const std::uint16_t bad : {0x7c00, 0xfc00, 0x7e01}) {  // infinities and a NaN: group 1, channel 3
+    std::string bytes = sound;
+    std::memcpy(bytes.data() + begin + (32 / 8 * 256 + 128) + 32 / 8 * 256 + 2 * 3, &bad, 2);
+    write_file(out_ / "model.safetensors", bytes);
+    write_file(scratch_.path() / "panels", bytes.substr(begin, end - begin));
+    expect_bad_input(triptych({"inspect", out_.string(), "--verify"}), "1 of ");
+    const RunResult sum = run_program({"b2sum", "-l", "256", (scratch_.path() / "panels").string()});
+    ASSERT_EQ(sum.exit_code, 0);
+    edit_index([&](json& d) { d["blake2b"][tensor] = sum.out.substr(0, 64); });
+    expect_bad_input(triptych({"inspect", out_.string(), "--verify"}),
+                     "array panels: the scale of channel 3, group 1 is ");
+  }
+}
+
 }  // namespace
 }  // namespace triptych::test

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "backend/backend.h"
 #include "base/cpu_info.h"
@@ -30,5 +31,10 @@ struct CpuBackendOptions {
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options = {});
+
+/// Reads what prepare_linear does not of a stored linear: the scales that int4 keeps inside its panels, all
+/// over the file. Throws Error(kInvalidFile) naming linear, channel and group of one that is not finite. Any
+/// thread.
+void check_packed_scales(const std::string& name, const PackedLinear& packed);
 
 }  // namespace triptych
