@@ -12,7 +12,7 @@ namespace triptych::cli {
 /// One run: a model in one format of its weights.
 struct BenchRun {
   std::string model;    // a directory or "llava-1.5-7b, random fp16 weights"
-  std::string weights;  // as --weights was given
+  std::string weights;  // as --weights was given, or a converted directory holds them
   BenchReport report;
 };
 

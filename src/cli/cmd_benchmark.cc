@@ -104,7 +104,7 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
     reset_peak_memory();
     BenchRun run;
     const auto model = make_model(one, run.model);
-    run.weights = one.model.dtype;
+    run.weights = weight_words(one.model, *model).weights;
     run.report = run_bench(*model, one.options);
     if (all.size() == 1 && one.options.answer) {
       const Json config =

@@ -76,6 +76,7 @@ int run_eval(const EvalFlags& flags) {
   if (flags.limit > 0 && static_cast<std::size_t>(flags.limit) < questions.size())
     questions.resize(static_cast<std::size_t>(flags.limit));
   const auto model = flags.model.open();
+  flags.media.check(model->info());
   std::unique_ptr<LoadedModel> reference;
   if (flags.kl_divergence) {
     ModelFlags in_fp32 = flags.model;
@@ -100,10 +101,11 @@ int run_eval(const EvalFlags& flags) {
   }
   const EvalScore total = report.total();
   if (flags.json) {
+    const WeightWords words = weight_words(flags.model, *model);
     JsonOut out = {{"model", flags.model.model},
-                   {"weights", flags.model.dtype},
-                   {"vision_weights", flags.model.vision_weights},
-                   {"lm_head", flags.model.lm_head},
+                   {"weights", words.weights},
+                   {"vision_weights", words.vision_weights},
+                   {"lm_head", words.lm_head},
                    {"kv_cache_dtype", flags.kv_cache_dtype},
                    {"data", flags.data},
                    {"seconds", report.seconds},

@@ -206,6 +206,21 @@ void check_draw(const RunFlags& flags) {
   check_png_target(flags.draw);
 }
 
+// The first flag given that speaks of videos; null: none.
+const char* video_flag(const VideoOptions& options) {
+  return options.frames_per_s          ? "--fps"
+         : options.max_frames          ? "--max-frames"
+         : options.source_frames_per_s ? "--video-fps"
+                                       : nullptr;
+}
+
+// In a chat a video may come later.
+void check_video_flags(const RunFlags& flags) {
+  const char* flag = video_flag(flags.video);
+  if (flag != nullptr && flags.videos.empty() && !flags.interactive)
+    fail(ErrorCode::kInvalidArgument, "{} needs a video to sample (--video)", flag);
+}
+
 int run(RunFlags flags) {
   const bool uses_stdin = std::count(flags.images.begin(), flags.images.end(), "-") > 0;
   if (!flags.prompt) {
@@ -218,6 +233,7 @@ int run(RunFlags flags) {
   if (std::count(flags.images.begin(), flags.images.end(), "-") > 1)
     fail(ErrorCode::kInvalidArgument, "--image - can be given once");
   check_draw(flags);
+  check_video_flags(flags);
   flags.profile.start();
   // Files first: a wrong name should not cost the time of a load. Which frames are decoded, the model says.
   std::vector<std::variant<MediaInput, VideoFile>> files;
@@ -229,6 +245,9 @@ int run(RunFlags flags) {
     }
   }
   const auto model = flags.model.open();
+  flags.media.check(model->info());
+  if (const char* flag = video_flag(flags.video); flag != nullptr && model->info().video_placeholder.empty())
+    fail(ErrorCode::kUnsupported, "{}: {} does not take videos", flag, model->info().architecture);
   if (!flags.draw.empty() && !model->info().names_regions)
     fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model->info().architecture);
   ChatSession session(*model, {.engine = flags.context.engine_options(),

@@ -42,6 +42,7 @@ ChatRequest make_request(const TraceFlags& flags) {
 int trace(const TraceFlags& flags) {
   const ChatRequest chat = make_request(flags);
   const auto model = flags.model.open();
+  flags.media.check(model->info());
   const PreparedRequest request = model->prepare(chat);
   const auto n_tokens = static_cast<std::int64_t>(request.layout.input_ids.size());
 

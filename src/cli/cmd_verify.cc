@@ -319,6 +319,7 @@ int verify(const VerifyFlags& flags) {
   if (precision.word != "fp32" && !flags.no_baseline && !packed)
     fp32 = run_in_fp32(flags, golden, precision.word);
   const auto model = flags.model.open();
+  flags.media.check(model->info());
   const VerifyOptions options{
       .tolerance = tolerance.values,
       .pixel_tolerance = tolerance.pixels,

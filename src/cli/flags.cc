@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "engine/packed_directory.h"
 
 namespace triptych::cli {
 namespace {
@@ -98,6 +99,16 @@ std::string dtype_word(DType dtype) {
          : dtype == DType::kF16  ? "fp16"
          : dtype == DType::kBF16 ? "bf16"
                                  : "other";
+}
+
+WeightWords weight_words(const ModelFlags& flags, const LoadedModel& model) {
+  if (!model.is_packed()) return {flags.dtype, flags.vision_weights, flags.lm_head};
+  const auto stored = PackedConfig::parse(model.checkpoint().config_view().at("quantization_config"));
+  const std::string plain = stored.dtype ? dtype_word(*stored.dtype) : "auto";
+  const auto word = [&](const std::optional<QuantFormat>& format) {
+    return format ? format->to_string() : plain;
+  };
+  return {word(stored.formats.language), word(stored.formats.vision), word(stored.formats.lm_head)};
 }
 
 void ModelFlags::add_machine_flags(CLI::App& app) {
@@ -288,6 +299,14 @@ void MediaFlags::add_to(CLI::App& app) {
                  "Shrink larger pictures to this many pixels (models of dynamic resolution)")
       ->check(range)
       ->type_name("N");
+}
+
+void MediaFlags::check(const ModelInfo& info) const {
+  if (info.takes_pixel_limits) return;
+  const char* flag = options.max_pixels > 0 ? "--max-pixels" : "--min-pixels";
+  if (options.max_pixels > 0 || options.min_pixels > 0)
+    fail(ErrorCode::kUnsupported, "{}: {} is no model of dynamic resolution, its pictures keep their size",
+         flag, info.architecture);
 }
 
 }  // namespace triptych::cli

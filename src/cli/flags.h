@@ -93,7 +93,16 @@ struct SamplingFlags {
 struct MediaFlags {
   MediaOptions options;
   void add_to(CLI::App& app);
+  /// Throws Error(kUnsupported) naming a flag that was given and would change nothing for this model.
+  void check(const ModelInfo& info) const;
 };
+
+/// How the weights of a loaded model are kept, in words of --weights, --vision-weights and --lm-head: what a
+/// converted directory holds; of another what was asked for.
+struct WeightWords {
+  std::string weights, vision_weights, lm_head;
+};
+WeightWords weight_words(const ModelFlags& flags, const LoadedModel& model);
 
 /// "fp32", "fp16" or "bf16"; nothing for "auto". Throws Error(kInvalidArgument) for another word.
 std::optional<DType> parse_dtype(const std::string& name);

@@ -22,6 +22,12 @@ const char* get_prompt(EditLine* editor) {
   return static_cast<const std::string*>(data)->c_str();
 }
 
+// Files of other systems end lines with a carriage return, too.
+LineReader::Result whole_line(std::string& line) {
+  if (line.ends_with('\r')) line.pop_back();
+  return LineReader::Result::kLine;
+}
+
 // From a pipe or a file, byte by byte through stdio. A last line without a newline counts.
 LineReader::Result read_plain(std::string& line) {
   line.clear();
@@ -33,9 +39,9 @@ LineReader::Result read_plain(std::string& line) {
         if (Interrupt::take()) return LineReader::Result::kInterrupted;
         continue;
       }
-      return line.empty() ? LineReader::Result::kEnd : LineReader::Result::kLine;
+      return line.empty() ? LineReader::Result::kEnd : whole_line(line);
     }
-    if (c == '\n') return LineReader::Result::kLine;
+    if (c == '\n') return whole_line(line);
     line += static_cast<char>(c);
   }
 }

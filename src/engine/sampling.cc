@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "text/utf8.h"
 
 namespace triptych {
 namespace {
@@ -104,6 +105,7 @@ void SamplingParams::validate(std::int64_t vocab_size) const {
     if (s.empty()) fail(ErrorCode::kInvalidArgument, "stop: an empty string cannot end an answer");
     if (s.size() > 4096)
       fail(ErrorCode::kInvalidArgument, "stop: expected strings of at most 4096 bytes, got {}", s.size());
+    if (!utf8::is_valid(s)) fail(ErrorCode::kInvalidArgument, "stop: a string is not valid UTF-8");
   }
   for (const std::int32_t id : stop_token_ids) check_id("stop_token_ids", id, vocab_size);
   if (n_logprobs < -1 || n_logprobs > 100)

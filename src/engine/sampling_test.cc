@@ -164,6 +164,7 @@ TEST(SamplingParams, OutOfRangeNamesFieldAndRange) {
     }
     return std::string();
   };
+  EXPECT_EQ(message([](SamplingParams& p) { p.stop = {"ok", "\xff"}; }), "stop: a string is not valid UTF-8");
   EXPECT_EQ(message([](SamplingParams& p) { p.top_p = 0; }), "top_p: expected a number in (0, 1], got 0");
   EXPECT_EQ(message([](SamplingParams& p) { p.temperature = -1; }),
             "temperature: expected a number in [0, 100], got -1");

@@ -36,6 +36,7 @@ struct ModelInfo {
   std::string video_placeholder;  // empty: no video
   std::int32_t video_token_id = -1;
   VideoSampling video_sampling;               // frames it wants of a video
+  bool takes_pixel_limits = false;            // plan_media follows MediaOptions
   std::string default_chat_template;          // Jinja source for directories without a template
   int max_images = -1;                        // of one prompt; -1: no limit of the model's own
   bool supports_system_prompt = true;         // else a system message is refused, never dropped

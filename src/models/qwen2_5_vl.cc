@@ -155,6 +155,7 @@ Qwen25Vl::Qwen25Vl(const ModelSource& source) : config_(Qwen25VlConfig::parse(so
   info_.names_regions = true;
   describe_qwen2_vl(config_.text, config_.tokens, info_);
   info_.video_sampling = config_.videos.video_sampling();
+  info_.takes_pixel_limits = true;
 }
 
 Qwen25Vl::Block Qwen25Vl::bind_block(Binder binder) const {

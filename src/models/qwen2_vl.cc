@@ -138,6 +138,7 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
   info_.names_regions = true;
   describe_qwen2_vl(config_.text, config_.tokens, info_);
   info_.video_sampling = config_.videos.video_sampling();
+  info_.takes_pixel_limits = true;
 }
 
 Qwen2Vl::Block Qwen2Vl::bind_block(Binder binder) const {

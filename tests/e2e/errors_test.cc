@@ -135,6 +135,14 @@ TEST(Errors, Flags) {
   expect_bad_input(ask(kModel, {"--kv-cache-dtype", "int3"}), "int3");
   expect_bad_input(ask(kModel, {"-i"}), "--interactive");
   expect_bad_input(triptych({"run", kModel.string(), "--image", "-"}), "--prompt is needed");
+  expect_bad_input(ask(kModel, {"--stop", "caf\xe9"}), "stop: a string is not valid UTF-8");
+  for (const char* flag : {"--min-pixels", "--max-pixels"})
+    expect_bad_input(ask(kModel, {flag, "100000"}), std::string(flag) + ": LlavaForConditionalGeneration");
+  for (const char* flag : {"--fps", "--max-frames", "--video-fps"}) {
+    expect_bad_input(ask(kModel, {flag, "4"}), std::string(flag) + " needs a video");
+    expect_bad_input(triptych({"run", kModel.string(), "-i", flag, "4"}),
+                     std::string(flag) + ": LlavaForConditionalGeneration does not take videos");
+  }
   expect_bad_input(ask(kModel, {"--trace-out", "/nowhere/x.json"}), "/nowhere/x.json");
   expect_bad_input(triptych({"bench"}), "--shapes");
   expect_bad_input(triptych({"bench", "--shapes", "llava-9b"}), "llava-9b");

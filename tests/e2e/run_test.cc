@@ -186,6 +186,17 @@ TEST(Chat, ALineThatEndsWithABackslashGoesOn) {
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
 }
 
+TEST(Chat, LinesMayEndAsInFilesOfOtherSystems) {
+  const std::string lines = "/image " + kStar + "\nIs the star small \\\nor large?\n\n/reset\nx\n/quit";
+  std::string with_returns;
+  for (const char c : lines) with_returns.append(c == '\n' ? "\r" : "").push_back(c);
+  const RunResult plain = chat(lines);
+  const RunResult other = chat(with_returns + "\r");
+  EXPECT_EQ(other.exit_code, 0) << other.err;
+  EXPECT_EQ(other.out, plain.out);
+  EXPECT_EQ(other.err, "");
+}
+
 TEST(Chat, ALaterTurnGoesOnWithTheFirstOnesKeys) {
   const RunResult result = chat("/image " + kStar + "\n" + kQuestion + "\nDescribe the image.\n", {"--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
