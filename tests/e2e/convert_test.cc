@@ -8,6 +8,7 @@
 
 #include "e2e/program.h"
 #include "io/safetensors.h"
+#include "support/shared_dir.h"
 
 namespace triptych::test {
 namespace {
@@ -41,6 +42,45 @@ std::string logits_of(const Scratch& scratch, const std::filesystem::path& model
   return out;
 }
 
+// The converted directory's logits and answer are those of quantizing while loading.
+void expect_same(const std::filesystem::path& model, const std::vector<std::string>& weights) {
+  const Scratch scratch;
+  const auto out = convert(scratch, model, weights);
+  std::filesystem::path picture = model / "a.png";
+  if (!std::filesystem::exists(picture)) picture = model / "c.png";
+  const std::string prompt = "What is this?";
+  const std::string expected = logits_of(scratch, model, prompt, picture, weights);
+  EXPECT_EQ(logits_of(scratch, out, prompt, picture, {}), expected) << model;
+  EXPECT_EQ(logits_of(scratch, out, prompt, picture, weights), expected) << model;  // said again
+  EXPECT_EQ(logits_of(scratch, out, prompt, picture, {"--threads", "1"}), expected) << model;
+  const auto answer = [&](const std::filesystem::path& from, const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"run",      from.string(),  "--image",       picture.string(),
+                                     "--prompt", prompt,         "--json",        "--max-tokens",
+                                     "8",        "--ignore-eos", "--temperature", "0"};
+    args.insert(args.end(), more.begin(), more.end());
+    const RunResult result = triptych(args);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.exit_code == 0 ? json::parse(result.out)["token_ids"] : json();
+  };
+  EXPECT_EQ(answer(out, {}), answer(model, weights)) << model;
+}
+
+// Published as sharded .bin files beside a tiktoken vocabulary; here from either form of the small one.
+TEST(Convert, QwenVlGivesTheSameBits) {
+  TRIPTYCH_SHARED_OR_SKIP(published, "golden/models/qwen_vl");
+  const Scratch scratch;
+  const auto from_bin = scratch.path() / "bin";
+  std::filesystem::create_directory(from_bin);
+  for (const auto& entry : std::filesystem::directory_iterator(published))
+    if (!entry.path().filename().string().ends_with(".safetensors"))
+      std::filesystem::copy_file(entry.path(), from_bin / (entry.path().filename() == "pytorch_model.half.bin"
+                                                               ? "pytorch_model.bin"
+                                                               : entry.path().filename()));
+  expect_same(published, {"--weights", "int4:g32:asym"});
+  expect_same(published, {"--weights", "int8"});
+  expect_same(from_bin, {"--weights", "int4:g64", "--vision-weights", "int4:channel"});
+}
+
 TEST(Convert, EveryFamilyGivesTheSameBits) {
   struct Case {
     const char* family;
@@ -54,25 +94,15 @@ TEST(Convert, EveryFamilyGivesTheSameBits) {
       {"qwen2_5_vl", {"--weights", "int8"}},
       {"fuyu", {"--weights", "int4:g32:two-level", "--lm-head", "int4:g32"}},
       {"blip2", {"--weights", "int8"}},
+      {"blip2", {"--weights", "int4:g32:asym", "--vision-weights", "auto"}},
       {"instructblip", {"--vision-weights", "int8"}},
+      {"instructblip", {"--weights", "int4:g32"}},
       {"llava", {"--weights", "bf16"}},
       {"llava", {"--weights", "nf4", "--vision-weights", "int8:g32"}},
       {"llava_variants/siglip_qwen2_tied", {"--weights", "int4:g128:asym"}},
       {"llava_variants/yarn_biases", {"--weights", "int8"}},
   };
-  int i = 0;
-  for (const Case& one : cases) {
-    const Scratch scratch;
-    const auto model = kSource / "tests/data/golden" / one.family;
-    const auto out = convert(scratch, model, one.weights, "out" + std::to_string(i++));
-    std::filesystem::path picture = model / "a.png";
-    if (!std::filesystem::exists(picture)) picture = model / "c.png";
-    const std::string prompt = "What is this?";
-    const std::string expected = logits_of(scratch, model, prompt, picture, one.weights);
-    EXPECT_EQ(logits_of(scratch, out, prompt, picture, {}), expected) << one.family;
-    EXPECT_EQ(logits_of(scratch, out, prompt, picture, one.weights), expected) << one.family;  // said again
-    EXPECT_EQ(logits_of(scratch, out, prompt, picture, {"--threads", "1"}), expected) << one.family;
-  }
+  for (const Case& one : cases) expect_same(kSource / "tests/data/golden" / one.family, one.weights);
 }
 
 TEST(Convert, TheOutputIsCompleteAndWorksWithEveryVerb) {
@@ -87,11 +117,16 @@ TEST(Convert, TheOutputIsCompleteAndWorksWithEveryVerb) {
   ASSERT_EQ(after.exit_code, 0) << after.err;
   EXPECT_EQ(json::parse(after.out)["text"], json::parse(before.out)["text"]);
   EXPECT_EQ(triptych({"verify", model, "--golden", kScenes.string(), "--summary"}).exit_code, 0);
-  EXPECT_EQ(triptych({"eval", model, "--data", (kSource / "assets/eval/scenes").string(), "--limit", "20"})
-                .exit_code,
-            0);
-  EXPECT_EQ(triptych({"bench", model, "--prompt-tokens", "80", "--decode", "2", "--repeat", "1"}).exit_code,
-            0);
+  const RunResult eval = triptych(
+      {"eval", model, "--data", (kSource / "assets/eval/scenes").string(), "--limit", "20", "--json"});
+  ASSERT_EQ(eval.exit_code, 0) << eval.err;
+  EXPECT_EQ(json::parse(eval.out)["weights"], "int4:g32:sym");
+  EXPECT_EQ(json::parse(eval.out)["vision_weights"], "int8:channel");
+  EXPECT_EQ(json::parse(eval.out)["lm_head"], "int8:channel");
+  const RunResult bench =
+      triptych({"bench", model, "--prompt-tokens", "80", "--decode", "2", "--repeat", "1", "--json"});
+  ASSERT_EQ(bench.exit_code, 0) << bench.err;
+  EXPECT_EQ(json::parse(bench.out)["runs"][0]["weights"], "int4:g32:sym");
   const RunResult inspected = triptych({"inspect", model, "--json", "--verify"});
   ASSERT_EQ(inspected.exit_code, 0) << inspected.err;
   const json report = json::parse(inspected.out);
