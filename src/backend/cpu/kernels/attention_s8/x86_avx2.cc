@@ -129,7 +129,7 @@ void rows(const S8AccumulateArgs& t) {
 }
 
 void accumulate(const S8AccumulateArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) { rows<n.value>(t); });
+  with_row_count<6>(t.n_rows, [&](auto n) { rows<n.value>(t); });
 }
 
 }  // namespace

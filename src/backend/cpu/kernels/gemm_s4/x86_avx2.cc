@@ -108,7 +108,7 @@ void panel_rows(const S4RowsArgs& t) {
 }
 
 void rows(const S4RowsArgs& t) {
-  with_row_count(t.n_rows, [&](auto n) { panel_rows<n.value>(t); });
+  with_row_count<6>(t.n_rows, [&](auto n) { panel_rows<n.value>(t); });
 }
 
 // In each half of the vectors: 32-bit element j of v[i] <-> element i of v[j].
