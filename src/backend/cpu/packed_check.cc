@@ -38,7 +38,8 @@ void check_packed_scales(const std::string& name, const PackedLinear& packed) {
   LinearSpec spec;
   spec.name = name;
   spec.packed = &packed;
-  cpu::quantized_shape(spec);  // sizes that can be
+  if (packed.n_in > kernels::kS4MaxK || packed.n_out > std::int64_t{1} << 32)
+    fail(ErrorCode::kInvalidFile, "{}: a stored matrix of {} x {}", name, packed.n_out, packed.n_in);
   const kernels::S4Layout layout = {packed.n_in, format.group_of_row(packed.n_in), format.has_zeros()};
   const std::int64_t n_panels = (packed.n_out + kWidth - 1) / kWidth;
   const auto panels =
