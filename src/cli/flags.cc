@@ -305,8 +305,8 @@ void MediaFlags::check(const ModelInfo& info) const {
   if (info.takes_pixel_limits) return;
   const char* flag = options.max_pixels > 0 ? "--max-pixels" : "--min-pixels";
   if (options.max_pixels > 0 || options.min_pixels > 0)
-    fail(ErrorCode::kUnsupported, "{}: {} is no model of dynamic resolution, its pictures keep their size",
-         flag, info.architecture);
+    fail(ErrorCode::kUnsupported, "{}: {} has no limits on pixels, models of dynamic resolution do", flag,
+         info.architecture);
 }
 
 }  // namespace triptych::cli
