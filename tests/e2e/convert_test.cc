@@ -288,7 +288,8 @@ TEST_F(DamagedTest, ScalesInPanelsThatAreNoNumbers) {
       linear["name"].get<std::string>() + linear["part"].get<std::string>() + ".panels";
   const auto begin = header[tensor]["data_offsets"][0].get<std::size_t>() + 8 + header_bytes;
   const auto end = header[tensor]["data_offsets"][1].get<std::size_t>() + 8 + header_bytes;
-  for (const std::uint16_t bad : {0x7c00, 0xfc00, 0x7e01}) {  // infinities and a NaN: group 1, channel 3
+  for (const std::uint16_t bad : std::initializer_list<std::uint16_t>{
+           0x7c00, 0xfc00, 0x7e01}) {  // infinities and a NaN: group 1, channel 3
     std::string bytes = sound;
     std::memcpy(bytes.data() + begin + (32 / 8 * 256 + 128) + 32 / 8 * 256 + 2 * 3, &bad, 2);
     write_file(out_ / "model.safetensors", bytes);
