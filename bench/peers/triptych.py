@@ -10,7 +10,8 @@ MODEL is a checkpoint directory. Every line is {"engine", "weights", "metric", "
   decode_batch8_tps  8 sequences that decode at once, each after its own text prompt of 640 tokens: all together (tok/s)
   image_encode_s     preprocessing, tower and projector of one 336 x 336 picture (s)
   ttft_image_s       from the file of that picture, with a short question, to the first token, in a warm process (s)
-  peak_rss_mb        largest resident memory of the process of all these but the batch (MB of 2^20 bytes)
+  peak_rss_mb        largest resident memory of loading and all these but the batch (MB of 2^20 bytes), without the
+                     buffer in which the read bandwidth is measured
   peak_rss_batch_mb  the same of the batch's process
 With --limits also what the machine could do (int8_peak_tops, read_gbs) and the share of it that was reached
 (prefill_share, decode_share, decode_batch8_share, image_encode_share; in percent).
@@ -21,23 +22,17 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 
 PROMPT_TOKENS, NEW_TOKENS, BATCH, PICTURE_PX = 640, 32, 8, 336
 
 
 def run(command):
-    """Standard output and the largest resident memory (MB) of a child."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        child = subprocess.Popen(command, stdout=out, stderr=err, stdin=subprocess.DEVNULL)
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        out.seek(0)
-        err.seek(0)
-        if child.returncode:
-            sys.exit(f"{' '.join(command)}\n{err.read().decode(errors='replace')[-3000:]}\n"
-                     f"exit status {child.returncode}")
-        return json.loads(out.read()), usage.ru_maxrss / 1024
+    """What a child printed, as JSON."""
+    child = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL)
+    if child.returncode:
+        sys.exit(f"{' '.join(command)}\n{child.stderr.decode(errors='replace')[-3000:]}\n"
+                 f"exit status {child.returncode}")
+    return json.loads(child.stdout)
 
 
 def main():
@@ -81,7 +76,7 @@ def main():
         parts = (["answer"] if {"prefill", "decode"} & set(only) else []) + (["question"] if "picture" in only else [])
         if "picture" in only and "answer" not in parts:
             parts.insert(0, "answer")  # stages of the picture are measured there
-        out, rss_mb = run(base + ["--only", ",".join(parts)])
+        out = run(base + ["--only", ",".join(parts)])
         stages = {stage["name"]: stage for stage in out["stages"]}
         if args.limits:
             put("int8_peak_tops", out["limits"]["int8_ops_per_s"] / 1e12, "TOP/s")
@@ -97,13 +92,13 @@ def main():
             put("image_encode_s", sum(stage["ms"] for stage in encode) / 1000, "s")
             share("image_encode_share", stages["tower"])
             put("ttft_image_s", out["question_first_token_ms"] / 1000, "s", tokens=out["question_tokens"])
-        put("peak_rss_mb", rss_mb, "MB")
+        put("peak_rss_mb", out["peak_memory_bytes"] / 2**20, "MB")
     if "batch" in only:
-        out, rss_mb = run(base + ["--batch", str(BATCH), "--only", "batch"])
+        out = run(base + ["--batch", str(BATCH), "--only", "batch"])
         (stage,) = [s for s in out["stages"] if s["name"] == f"decode of {BATCH}"]
         put("decode_batch8_tps", stage["items_per_s"], "tok/s", tokens=out["prompt_tokens"])
         share("decode_batch8_share", stage)
-        put("peak_rss_batch_mb", rss_mb, "MB")
+        put("peak_rss_batch_mb", out["peak_memory_bytes"] / 2**20, "MB")
 
 
 if __name__ == "__main__":

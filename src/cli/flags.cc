@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/memory_pool.h"
 #include "engine/packed_directory.h"
 
 namespace triptych::cli {
@@ -117,6 +118,11 @@ void ModelFlags::add_machine_flags(CLI::App& app) {
       ->check(CLI::Range(1, 4096).description(""))
       ->type_name("N");
   app.add_flag("--pin", pin, "Bind each thread to one processor");
+  app.add_option("--huge-pages", huge_pages,
+                 "Memory in pages of 2 MiB: none, where the system grants them (advise), or only such as the "
+                 "administrator reserved (vm.nr_hugepages)")
+      ->check(CLI::IsMember(std::vector<std::string>{"none", "advise", "reserved"}))
+      ->type_name("KIND");
   app.add_flag("-v,--verbose", verbosity, "Say more on stderr; -vv says all");
   app.add_flag("-q,--quiet", quiet, "No progress bar while loading");
 }
@@ -159,6 +165,9 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
 
 LoadOptions ModelFlags::load_options() const {
   if (verbosity > 0) set_log_level(verbosity > 1 ? LogLevel::kDebug : LogLevel::kInfo);
+  MemoryPool::process().set_huge_pages(huge_pages == "none"       ? HugePages::kNone
+                                       : huge_pages == "reserved" ? HugePages::kReserved
+                                                                  : HugePages::kAdvise);
   LoadOptions out;
   out.n_threads = n_threads;
   out.pin_threads = pin;

@@ -18,11 +18,12 @@ class Validator;
 
 namespace triptych::cli {
 
-/// MODEL, --threads, --pin, --dtype, -v, -q.
+/// MODEL, --threads, --pin, --huge-pages, --dtype, -v, -q.
 struct ModelFlags {
   std::string model;
   int n_threads = 0;
   bool pin = false;
+  std::string huge_pages = "advise";
   std::string dtype = "auto";
   int verbosity = 0;
   bool quiet = false;
@@ -35,9 +36,9 @@ struct ModelFlags {
   bool tie_word_embeddings = false;
 
   void add_to(CLI::App& app, bool model_required = true);
-  /// Only --threads, --pin, -v and -q.
+  /// Only --threads, --pin, --huge-pages, -v and -q.
   void add_machine_flags(CLI::App& app);
-  /// Sets the log level, too.
+  /// Sets the log level and the kind of memory, too.
   LoadOptions load_options() const;
   /// With a progress bar when weights are quantized or converted.
   std::unique_ptr<LoadedModel> open() const;

@@ -88,6 +88,7 @@ TEST(Run, ASeedGivesTheSameAnswerWithAnyNumberOfThreads) {
   EXPECT_EQ(one, text({"--threads", "1"}));
   EXPECT_EQ(one, text({"--threads", "2"}));
   EXPECT_EQ(one, text({"--threads", "3", "--pin"}));
+  EXPECT_EQ(one, text({"--huge-pages", "none"}));
   const RunResult other =
       triptych({"run", kModel.string(), "--image", kStar, "--prompt", "Describe the image.", "--temperature",
                 "9", "--seed", "12", "--max-tokens", "24", "--json"});
