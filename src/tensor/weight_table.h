@@ -27,6 +27,8 @@ enum class ReadPattern {
   kWhole,          // from end to end, again and again: huge pages, read ahead
   kScatteredRows,  // rows here and there: the pages between them need not become resident
 };
+/// Nothing happens to a tensor that does not lie in a mapping. Pages shared with neighbours keep their
+/// pattern.
 void advise(const WeightEntry& entry, ReadPattern pattern) noexcept;
 
 /// Rows [begin, end) were read and are not needed soon: when they lie in a mapping, their pages leave this

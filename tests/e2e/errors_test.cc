@@ -1,6 +1,8 @@
 // Bad input: one line on stderr, exit code 2, nothing on stdout.
 #include <sys/stat.h>
 
+#include <fstream>
+
 #include "e2e/program.h"
 
 namespace triptych::test {
@@ -147,6 +149,16 @@ TEST(Errors, Flags) {
   expect_bad_input(triptych({"bench"}), "--shapes");
   expect_bad_input(triptych({"bench", "--shapes", "llava-9b"}), "llava-9b");
   expect_bad_input(triptych({"completion", "cmd"}), "cmd");
+}
+
+TEST(Errors, ReservedHugePagesThatDoNotExist) {
+  std::ifstream reserved("/proc/sys/vm/nr_hugepages");
+  int n = -1;
+  if (!(reserved >> n) || n != 0) GTEST_SKIP() << "this machine has some";
+  const RunResult result = triptych({"run", kModel.string(), "--prompt", "x", "--huge-pages", "reserved"});
+  EXPECT_NE(result.exit_code, 0);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, testing::HasSubstr("vm.nr_hugepages"));
 }
 
 TEST(Errors, UnknownInstructionSet) {

@@ -39,4 +39,21 @@ class Ratios {
   std::vector<double> cpu_;
 };
 
+/// Measures limit() and work() in turn, `amount` being what work() does, in the unit of limit()'s rates, and
+/// reports their ratios (Ratios::report).
+template <typename Limit, typename Work>
+void measure_against(benchmark::State& state, int n_threads, double amount, const std::string& of,
+                     const std::string& unit, Limit limit, Work work) {
+  Ratios ratios;
+  for (auto _ : state) {
+    const Rate possible = limit();
+    const Stopwatch watch(n_threads);
+    work();
+    const Rate reached = watch.rate(amount);
+    state.SetIterationTime(watch.wall_s());
+    ratios.add(reached, possible);
+  }
+  ratios.report(state, of, unit);
+}
+
 }  // namespace triptych::cpu

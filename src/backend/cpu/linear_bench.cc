@@ -76,16 +76,9 @@ void run(benchmark::State& state, bool many, DType dtype) {
   const double n_copies = static_cast<double>(w.weights.size());
   const double flops = 2.0 * static_cast<double>(m * n * k) * n_copies;
   const double bytes = static_cast<double>(w.weights[0]->read_bytes()) * n_copies;
-  Ratios ratios;
-  for (auto _ : state) {
-    const Rate limit = many ? probe.fp32_flops(0.02) : probe.read_bytes();
-    const Stopwatch watch(n_threads);
-    product();
-    const Rate reached = watch.rate(many ? flops : bytes);
-    state.SetIterationTime(watch.wall_s());
-    ratios.add(reached, limit);
-  }
-  ratios.report(state, many ? "of_peak" : "of_read", many ? "GFLOPS" : "GB/s");
+  measure_against(
+      state, n_threads, many ? flops : bytes, many ? "of_peak" : "of_read", many ? "GFLOPS" : "GB/s",
+      [&] { return many ? probe.fp32_flops(0.02) : probe.read_bytes(); }, product);
   state.SetLabel(runtime.gemm.name);
 }
 

@@ -54,16 +54,9 @@ void run(benchmark::State& state, const char* format) {
   product();
   const double operations = 2.0 * static_cast<double>(m * n * k * n_copies);
   const double bytes = static_cast<double>(weights[0]->read_bytes()) * static_cast<double>(n_copies);
-  Ratios ratios;
-  for (auto _ : state) {
-    const Rate limit = many ? probe.int8_ops(0.02) : probe.read_bytes();
-    const Stopwatch watch(n_threads);
-    product();
-    const Rate reached = watch.rate(many ? operations : bytes);
-    state.SetIterationTime(watch.wall_s());
-    ratios.add(reached, limit);
-  }
-  ratios.report(state, many ? "of_peak" : "of_read", many ? "GOPS" : "GB/s");
+  measure_against(
+      state, n_threads, many ? operations : bytes, many ? "of_peak" : "of_read", many ? "GOPS" : "GB/s",
+      [&] { return many ? probe.int8_ops(0.02) : probe.read_bytes(); }, product);
   state.SetLabel(runtime.gemm_s8.name);
 }
 

@@ -17,73 +17,23 @@ inline __m512i broadcast4(const int8_t* at) {
   return _mm512_set1_epi32(*reinterpret_cast<const UnalignedInt*>(at));
 }
 
-// kVectors * 16 columns from column 16 * first on, of kRows rows.
-template <int kRows, int kVectors>
-void columns(const S4RowsArgs& t, int first) {
-  const S4Layout& layout = t.layout;
-  const ptrdiff_t n_groups = layout.n_groups();
-  const __m512i mask = _mm512_set1_epi8(15);
-  __m512 y[kRows][kVectors];
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c) y[r][c] = _mm512_setzero_ps();
-  const uint8_t* panel = t.panel;
-  const int8_t* q = t.q;
-  for (ptrdiff_t g = 0; g < n_groups; ++g) {
-    __m512i sums[kRows][kVectors];
-#pragma GCC unroll 6
-    for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-      for (int c = 0; c < kVectors; ++c) sums[r][c] = _mm512_setzero_si512();
-    const uint8_t* at = panel + 64 * first;
-    const ptrdiff_t n_blocks = layout.blocks(g);
-    for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, q += 8) {
-#pragma GCC unroll 4
-      for (int c = 0; c < kVectors; ++c) {
-        _mm_prefetch(reinterpret_cast<const char*>(at + 4096 + 64 * c), _MM_HINT_T0);
-        const __m512i codes = _mm512_loadu_si512(at + 64 * c);
-        const __m512i low = _mm512_and_si512(codes, mask);
-        const __m512i high = _mm512_and_si512(_mm512_srli_epi16(codes, 4), mask);
-#pragma GCC unroll 6
-        for (int r = 0; r < kRows; ++r) {
-          dot4(sums[r][c], low, broadcast4(q + r * t.q_stride));
-          dot4(sums[r][c], high, broadcast4(q + r * t.q_stride + 4));
-        }
-      }
-    }
-    const uint8_t* tail = panel + n_blocks * 256;
-#pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c) {
-      const int column = 16 * (first + c);
-      const __m512 scale =
-          _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 2 * column)));
-      const __m512i zero =
+struct GroupTail {
+  __m512 scale;
+  __m512i zero;
+};
+// Of 16 columns from `column` on, behind a group's codes.
+inline GroupTail load_tail(const S4Layout& layout, const uint8_t* tail, int column) {
+  return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 2 * column))),
           layout.asymmetric
               ? _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 128 + column)))
-              : _mm512_set1_epi32(8);
-#pragma GCC unroll 6
-      for (int r = 0; r < kRows; ++r) {
-        const __m512i total = _mm512_set1_epi32(t.group_sums[r * n_groups + g]);
-        const __m512i sum = _mm512_sub_epi32(sums[r][c], _mm512_mullo_epi32(zero, total));
-        y[r][c] = _mm512_add_ps(y[r][c], _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale));
-      }
-    }
-    panel = tail + layout.tail_bytes();
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < kRows; ++r)
-#pragma GCC unroll 4
-    for (int c = 0; c < kVectors; ++c)
-      _mm512_storeu_ps(t.y + r * t.y_stride + 16 * (first + c),
-                       _mm512_mul_ps(y[r][c], _mm512_set1_ps(t.row_scale[r])));
+              : _mm512_set1_epi32(8)};
 }
 
-// More rows, group by group: a group's codes come from memory once and are read again, for other columns,
-// from the first-level cache. Sums of up to 24 vectors stay in registers; y is finished group by group in
-// memory.
+// Group by group: a group's codes come from memory once and are read again, for other columns of more than
+// six rows, from the first-level cache. Sums of up to 24 vectors stay in registers; y is finished group by
+// group in memory.
 template <int kRows>
-void grouped(const S4RowsArgs& t) {
+void rows_of(const S4RowsArgs& t) {
   constexpr int kVectors = kRows <= 6 ? 4 : 2;
   const S4Layout& layout = t.layout;
   const ptrdiff_t n_groups = layout.n_groups();
@@ -129,12 +79,7 @@ void grouped(const S4RowsArgs& t) {
 #pragma GCC unroll 4
       for (int c = 0; c < kVectors; ++c) {
         const int column = 16 * (first + c);
-        const __m512 scale =
-            _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 2 * column)));
-        const __m512i zero =
-            layout.asymmetric
-                ? _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 128 + column)))
-                : _mm512_set1_epi32(8);
+        const auto [scale, zero] = load_tail(layout, tail, column);
 #pragma GCC unroll 12
         for (int r = 0; r < kRows; ++r) {
           const int32_t total = t.group_sums[r * n_groups + g];
@@ -159,14 +104,8 @@ void grouped(const S4RowsArgs& t) {
 
 constexpr int kMaxRows = 12;
 
-// One or two rows, bound by memory, keep all of y in registers.
 void rows(const S4RowsArgs& t) {
-  with_row_count<kMaxRows>(t.n_rows, [&](auto n) {
-    if constexpr (n.value <= 2)
-      columns<n.value, 4>(t, 0);
-    else
-      grouped<n.value>(t);
-  });
+  with_row_count<kMaxRows>(t.n_rows, [&](auto n) { rows_of<n.value>(t); });
 }
 
 // 16 columns of four elements: bits [shift, shift + 4) of each byte become signed bytes (q - zero) * ratio,
@@ -197,15 +136,11 @@ void requantize(const S4RequantizeArgs& t) {
     __m512i zero[4];
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {
-      const __m512 scale =
-          _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(tail + 32 * c)));
+      const GroupTail of = load_tail(layout, tail, 16 * c);
       const __m512 column = _mm512_loadu_ps(t.column_scale + 16 * c);
       const __mmask16 used = _mm512_cmp_ps_mask(column, _mm512_setzero_ps(), _CMP_GT_OQ);
-      ratio[c] = _mm512_maskz_div_ps(used, scale, column);
-      zero[c] =
-          layout.asymmetric
-              ? _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(tail + 128 + 16 * c)))
-              : _mm512_set1_epi32(8);
+      ratio[c] = _mm512_maskz_div_ps(used, of.scale, column);
+      zero[c] = of.zero;
     }
     for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, out += 512)
 #pragma GCC unroll 4

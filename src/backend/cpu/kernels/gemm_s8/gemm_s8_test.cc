@@ -57,6 +57,34 @@ TEST(GemmS8, QuantizeIsTheSameEverywhere) {
   }
 }
 
+TEST(GemmS8, SumsAreExactEverywhere) {
+  for (const Isa isa : isas_to_test()) {
+    const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
+    for (const std::ptrdiff_t k : {1, 7, 8, 63, 64, 65, 130, 1000, 65536}) {
+      for (const std::ptrdiff_t group : {std::ptrdiff_t{8}, std::ptrdiff_t{32}, std::ptrdiff_t{128}, k}) {
+        // The largest codes at the largest k, and exactly as long as the row.
+        const auto codes = random_codes(static_cast<std::size_t>(k), static_cast<unsigned>(k), 127);
+        const std::unique_ptr<std::int8_t[]> q(new std::int8_t[codes.size()]);
+        for (std::size_t i = 0; i < codes.size(); ++i) q[i] = k == kS8MaxK ? std::int8_t{-127} : codes[i];
+        std::vector<std::int32_t> expected(static_cast<std::size_t>((k + group - 1) / group), 0);
+        std::int64_t squares = 0;
+        for (std::ptrdiff_t i = 0; i < k; ++i) {
+          expected[static_cast<std::size_t>(i / group)] += q[static_cast<std::size_t>(i)];
+          squares += q[static_cast<std::size_t>(i)] * q[static_cast<std::size_t>(i)];
+        }
+        std::vector<std::int32_t> got(expected.size(), 99);
+        std::int32_t square_sum = -1;
+        kernels.sums({k, q.get(), group, got.data(), &square_sum});
+        ASSERT_EQ(got, expected) << kernels.name << " k=" << k << " group=" << group;
+        ASSERT_EQ(square_sum, squares) << kernels.name << " k=" << k << " group=" << group;
+        square_sum = -1;
+        kernels.sums({k, q.get(), group, nullptr, &square_sum});
+        ASSERT_EQ(square_sum, squares) << kernels.name << " k=" << k << " without groups";
+      }
+    }
+  }
+}
+
 TEST(GemmS8, ARowThatIsNotFiniteGivesNaN) {
   for (const Isa isa : isas_to_test()) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
