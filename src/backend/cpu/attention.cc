@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "backend/cpu/attention_s8.h"
 #include "base/error.h"
@@ -13,6 +14,7 @@ namespace triptych::cpu {
 namespace {
 
 using kernels::kAttentionMaxRows;
+constexpr int kMaxRows = std::max(kAttentionMaxRows, kS8AttentionMaxRows);
 
 // Query rows of one key/value head: token t (of n_tokens) and each head of the group, heads inner.
 struct QueryBlock {
@@ -29,13 +31,14 @@ struct QueryBlock {
 };
 
 void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyValueRows& kv, float* scratch) {
-  const float* q[kAttentionMaxRows];
-  float* y[kAttentionMaxRows];
-  std::int32_t n_visible[kAttentionMaxRows];
+  const float* q[kMaxRows];
+  float* y[kMaxRows];
+  std::int32_t n_visible[kMaxRows];
   const float* q0 = b.q->cf32();
   float* y0 = b.y->f32();
+  const int limit = b.int8 ? kS8AttentionMaxRows : kAttentionMaxRows;
   int n = 0;
-  // A group of more than kAttentionMaxRows heads takes several rounds.
+  // A group of more heads than that takes several rounds.
   for (std::int64_t i = 0; i < b.n_tokens * b.group; ++i) {
     const std::int64_t token = b.first_token + i / b.group;
     const std::int64_t head = b.kv_head * b.group + i % b.group;
@@ -44,7 +47,7 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
     const std::int64_t visible = b.first_visible + (b.causal ? i / b.group : 0);
     n_visible[n] = static_cast<std::int32_t>(std::max<std::int64_t>(visible, 0));
     ++n;
-    if (n == kAttentionMaxRows || i + 1 == b.n_tokens * b.group) {
+    if (n == limit || i + 1 == b.n_tokens * b.group) {
       const kernels::AttentionBlock block = {
           n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch};
       // Few rows wait for memory: they are computed as floats.
@@ -58,8 +61,32 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
   }
 }
 
-// Tokens of a block: as many as fill the rows of one call.
-std::int64_t block_tokens(std::int64_t group) { return std::max<std::int64_t>(1, kAttentionMaxRows / group); }
+// Cuts the tokens of a sequence into blocks of nearly the same size. Blocks of 8-bit attention are larger
+// where threads have enough of them: each packs the keys and values it sees.
+class BlockSplit {
+ public:
+  BlockSplit(std::int64_t group, std::int64_t max_rows)
+      : max_tokens_(std::max<std::int64_t>(1, max_rows / group)) {}
+
+  std::int64_t count(std::int64_t n_tokens) const noexcept { return ceil_div(n_tokens, max_tokens_); }
+  std::int64_t begin(std::int64_t n_tokens, std::int64_t block) const noexcept {
+    return block * n_tokens / count(n_tokens);
+  }
+  std::int64_t size(std::int64_t n_tokens, std::int64_t block) const noexcept {
+    return begin(n_tokens, block + 1) - begin(n_tokens, block);
+  }
+
+ private:
+  std::int64_t max_tokens_;
+};
+
+// `n_rows`: of all heads.
+BlockSplit split_rows(const Runtime& runtime, std::int64_t group, std::int64_t n_rows, bool int8) {
+  constexpr std::int64_t kBlocksPerThread = 8;
+  if (!int8) return {group, kAttentionMaxRows};
+  return {group, std::clamp<std::int64_t>(n_rows / (kBlocksPerThread * runtime.n_threads()),
+                                          kAttentionMaxRows, kS8AttentionMaxRows)};
+}
 
 // Scratch memory of a block.
 std::size_t block_scratch_floats(int head_dim, bool int8) {
@@ -146,44 +173,88 @@ struct PlainRows {
   }
 };
 
+// Tokens whose keys are summed at once. A mean is the sum of such sums, whatever the number of threads.
+constexpr std::int64_t kMeanTokens = 64;
+
+// The tokens of each segment in pieces of kMeanTokens, the last one shorter.
+class MeanPieces {
+ public:
+  explicit MeanPieces(std::span<const std::int32_t> cu) : cu_(cu) {}
+
+  std::int64_t count(std::size_t segment) const noexcept {
+    return ceil_div(cu_[segment + 1] - cu_[segment], kMeanTokens);
+  }
+  std::int64_t count() const noexcept {
+    std::int64_t n = 0;
+    for (std::size_t s = 0; s + 1 < cu_.size(); ++s) n += count(s);
+    return n;
+  }
+  /// Tokens of a piece; pieces are numbered through all segments.
+  std::pair<std::int64_t, std::int64_t> tokens(std::int64_t piece) const noexcept {
+    std::size_t s = 0;
+    for (; piece >= count(s); ++s) piece -= count(s);
+    const std::int64_t begin = cu_[s] + piece * kMeanTokens;
+    return {begin, std::min<std::int64_t>(begin + kMeanTokens, cu_[s + 1])};
+  }
+
+ private:
+  std::span<const std::int32_t> cu_;
+};
+
 // Keys and values as 8-bit rows, in the shared scratch: [token][head][row], keys before values. Keys lose the
 // mean of their segment first: that moves all scores of a query alike, so the softmax does not change, and
 // channels that are large in every key no longer take all levels (Zhang et al., "SageAttention",
-// section 4.2).
+// section 4.2). Loops go through whole tokens: one head of many tokens would use few sets of the caches.
 PlainRows quantized_rows(Runtime& runtime, const AttentionArgs& args) {
   const std::int64_t n_heads = args.k.dim(1);
   const std::int64_t head_dim = args.k.dim(2);
   const std::int64_t n_tokens = args.k.dim(0);
+  const std::int64_t width = n_heads * head_dim;
   const std::int64_t row_bytes = kernels::kv_row_bytes(kernels::KvCode::kInt8, head_dim);
   const std::int64_t all_bytes = n_tokens * n_heads * row_bytes;
+  const MeanPieces pieces(args.cu_k);
   const auto n_segments = static_cast<std::int64_t>(args.cu_k.size()) - 1;
-  const std::int64_t mean_floats = head_dim + ceil_div(head_dim, 2);  // and its bfloat16 form
-  float* memory = runtime.shared_scratch(
-      static_cast<std::size_t>(ceil_div(2 * all_bytes, 4) + runtime.n_threads() * mean_floats));
+  float* memory = runtime.shared_scratch(static_cast<std::size_t>(
+      ceil_div(2 * all_bytes, 4) + pieces.count() * width + n_segments * ceil_div(width, 2)));
   auto* keys = reinterpret_cast<std::uint8_t*>(memory);
   std::uint8_t* values = keys + all_bytes;
-  float* means = memory + ceil_div(2 * all_bytes, 4);
-  runtime.parallel_each(n_segments * n_heads, [&](std::int64_t index, int thread) {
-    const std::int64_t head = index % n_heads;
-    const std::int64_t begin = args.cu_k[static_cast<std::size_t>(index / n_heads)];
-    const std::int64_t end = args.cu_k[static_cast<std::size_t>(index / n_heads) + 1];
-    if (begin == end) return;
-    float* mean = means + thread * mean_floats;
-    auto* offset = reinterpret_cast<std::uint16_t*>(mean + head_dim);
-    std::fill(mean, mean + head_dim, 0.0F);
+  float* sums = memory + ceil_div(2 * all_bytes, 4);                              // [piece][width]
+  auto* means = reinterpret_cast<std::uint16_t*>(sums + pieces.count() * width);  // [segment][width]
+  const auto rows_of = [](const TensorView& x) {
+    return [data = x.cf32(), stride = x.stride(0), head_stride = x.stride(1)](
+               std::int64_t token, std::int64_t head) { return data + token * stride + head * head_stride; };
+  };
+  const auto key = rows_of(args.k);
+  const auto value = rows_of(args.v);
+
+  runtime.parallel_each(pieces.count(), [&](std::int64_t piece, int) {
+    const auto [begin, end] = pieces.tokens(piece);
+    float* sum = sums + piece * width;
+    std::fill(sum, sum + width, 0.0F);
     for (std::int64_t t = begin; t < end; ++t)
-      runtime.pointwise.add(head_dim, mean, args.k.cf32() + t * args.k.stride(0) + head * args.k.stride(1),
-                            mean);
-    for (std::int64_t d = 0; d < head_dim; ++d)
-      offset[d] = f32_to_bf16(mean[d] / static_cast<float>(end - begin));
+      for (std::int64_t head = 0; head < n_heads; ++head)
+        runtime.pointwise.add(head_dim, sum + head * head_dim, key(t, head), sum + head * head_dim);
+  });
+  float* sum = sums;
+  for (std::size_t s = 0; s < static_cast<std::size_t>(n_segments); ++s) {
+    const std::int64_t n_pieces = pieces.count(s);
+    for (std::int64_t i = 1; i < n_pieces; ++i) runtime.pointwise.add(width, sum, sum + i * width, sum);
+    const auto n = static_cast<float>(args.cu_k[s + 1] - args.cu_k[s]);
+    std::uint16_t* mean = means + static_cast<std::int64_t>(s) * ceil_div(width, 2) * 2;
+    for (std::int64_t d = 0; n_pieces > 0 && d < width; ++d) mean[d] = f32_to_bf16(sum[d] / n);
+    sum += n_pieces * width;
+  }
+  runtime.parallel(n_tokens, width * 16, [&](std::int64_t begin, std::int64_t end, int) {
+    std::size_t s = 0;
     for (std::int64_t t = begin; t < end; ++t) {
-      const std::int64_t at = (t * n_heads + head) * row_bytes;
-      runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim,
-                             args.k.cf32() + t * args.k.stride(0) + head * args.k.stride(1), offset,
-                             keys + at);
-      runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim,
-                             args.v.cf32() + t * args.v.stride(0) + head * args.v.stride(1), nullptr,
-                             values + at);
+      while (t >= args.cu_k[s + 1]) ++s;
+      const std::uint16_t* mean = means + static_cast<std::int64_t>(s) * ceil_div(width, 2) * 2;
+      for (std::int64_t head = 0; head < n_heads; ++head) {
+        const std::int64_t at = (t * n_heads + head) * row_bytes;
+        runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim, key(t, head), mean + head * head_dim,
+                               keys + at);
+        runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim, value(t, head), nullptr, values + at);
+      }
     }
   });
   return {reinterpret_cast<const char*>(keys),
@@ -209,29 +280,28 @@ PlainRows float_rows(const AttentionArgs& args) {
 void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y, bool int8) {
   const std::int64_t n_kv_heads = args.k.dim(1);
   const std::int64_t group = args.q.dim(1) / n_kv_heads;
-  const std::int64_t step = block_tokens(group);
   const std::size_t n_segments = args.cu_q.size() - 1;
-  std::int64_t n_blocks = 0;
-  for (std::size_t s = 0; s < n_segments; ++s) n_blocks += ceil_div(args.cu_q[s + 1] - args.cu_q[s], step);
   // Short segments (windows of 64 patches) do not repay the quantization of their keys and values.
   constexpr std::int64_t kWorthwhileKeys = 128;
-  int8 = int8 && has_attention_s8(runtime) && args.q.dim(0) * group > n_blocks * kernels::kAttentionFewRows &&
-         args.k.dim(0) >= kWorthwhileKeys * static_cast<std::int64_t>(n_segments);
+  const auto segments = static_cast<std::int64_t>(n_segments);
+  int8 = int8 && has_attention_s8(runtime) && args.q.dim(0) * group > segments * kernels::kAttentionFewRows &&
+         args.k.dim(0) >= kWorthwhileKeys * segments;
+  const BlockSplit split = split_rows(runtime, group, args.q.dim(0) * args.q.dim(1), int8);
+  std::int64_t n_blocks = 0;
+  for (std::size_t s = 0; s < n_segments; ++s) n_blocks += split.count(args.cu_q[s + 1] - args.cu_q[s]);
   const PlainRows operands = int8 ? quantized_rows(runtime, args) : float_rows(args);
   runtime.reserve_thread_scratch(block_scratch_floats(static_cast<int>(args.q.dim(2)), int8));
   runtime.parallel_each(n_blocks * n_kv_heads, [&](std::int64_t index, int thread) {
     const std::int64_t head = index % n_kv_heads;
     std::int64_t block = index / n_kv_heads;
     std::size_t s = 0;
-    while (block >= ceil_div(args.cu_q[s + 1] - args.cu_q[s], step)) {
-      block -= ceil_div(args.cu_q[s + 1] - args.cu_q[s], step);
-      ++s;
-    }
+    for (; block >= split.count(args.cu_q[s + 1] - args.cu_q[s]); ++s)
+      block -= split.count(args.cu_q[s + 1] - args.cu_q[s]);
     const std::int64_t n_q = args.cu_q[s + 1] - args.cu_q[s];
     const std::int64_t n_k = args.cu_k[s + 1] - args.cu_k[s];
-    const std::int64_t begin = block * step;
+    const std::int64_t begin = split.begin(n_q, block);
     run_block(runtime,
-              {&args.q, &y, args.cu_q[s] + begin, std::min(step, n_q - begin), group, head,
+              {&args.q, &y, args.cu_q[s] + begin, split.size(n_q, block), group, head,
                args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale, int8},
               operands.rows(args.cu_k[s], head), runtime.thread_scratch(thread));
   });
@@ -313,17 +383,17 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                      const TensorView& y) {
   const KvGeometry& g = cache.geometry();
   const std::int64_t group = q.dim(1) / g.n_kv_heads;
-  const std::int64_t step = block_tokens(group);
-  std::int64_t n_blocks = 0;
-  for (const KvSequence& s : sequences) n_blocks += ceil_div(s.n_rows, step);
   const bool int8 = g.dtype == KvDType::kInt8 && has_attention_s8(runtime);
+  const BlockSplit split = split_rows(runtime, group, q.dim(0) * q.dim(1), int8);
+  std::int64_t n_blocks = 0;
+  for (const KvSequence& s : sequences) n_blocks += split.count(s.n_rows);
   runtime.reserve_thread_scratch(block_scratch_floats(g.head_dim, int8));
   runtime.parallel_each(n_blocks * g.n_kv_heads, [&](std::int64_t index, int thread) {
     const int head = static_cast<int>(index % g.n_kv_heads);
     std::int64_t block = index / g.n_kv_heads;
     const KvSequence* s = sequences.data();
-    for (; block >= ceil_div(s->n_rows, step); ++s) block -= ceil_div(s->n_rows, step);
-    const std::int64_t begin = block * step;
+    for (; block >= split.count(s->n_rows); ++s) block -= split.count(s->n_rows);
+    const std::int64_t begin = split.begin(s->n_rows, block);
     const kernels::KeyValueRows kv = {reinterpret_cast<const char*>(cache.keys(layer, head)),
                                       reinterpret_cast<const char*>(cache.values(layer, head)),
                                       cache.row_bytes(),
@@ -336,7 +406,7 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                                       cache.code(),
                                       cache.offset_bytes()};
     run_block(runtime,
-              {&q, &y, s->first_row + begin, std::min<std::int64_t>(step, s->n_rows - begin), group, head,
+              {&q, &y, s->first_row + begin, split.size(s->n_rows, block), group, head,
                s->n_context - s->n_rows + begin + 1, true, scale, int8},
               kv, runtime.thread_scratch(thread));
   });

@@ -10,25 +10,26 @@ namespace triptych::cpu {
 namespace {
 
 using kernels::AttentionBlock;
-using kernels::kAttentionMaxRows;
 using kernels::kS8ChunkKeys;
 using kernels::kS8MaxRows;
 using kernels::kS8PanelWidth;
 
+static_assert(kS8MaxRows == kernels::kS8AttentionRows);
+constexpr float kLog2E = 1.44269504F;
 constexpr std::int64_t kPanelsPerChunk = kS8ChunkKeys / kS8PanelWidth;
 
 std::int64_t round_up(std::int64_t n, std::int64_t to) { return ceil_div(n, to) * to; }
 
-// Pieces of the scratch memory, all multiples of 64 bytes.
+// Pieces of the scratch memory, all multiples of 64 bytes, for kS8AttentionMaxRows rows.
 struct Scratch {
   std::int64_t q_stride;      // bytes of a quantized query row
   std::int64_t width;         // columns of the output, a multiple of 64
-  std::int8_t* q;             // [128][q_stride]
-  float* q_scales;            // [128], the softmax's scale in them
-  std::int32_t* q_sums;       // [128]
-  float* tops;                // [128]
-  float* sums;                // [128]
-  float* output;              // [128][width]
+  std::int8_t* q;             // [rows][q_stride]
+  float* q_scales;            // [rows], the softmax's scale in them, for logarithms to base 2
+  std::int32_t* q_sums;       // [rows]
+  float* tops;                // [rows]
+  float* sums;                // [rows]
+  float* output;              // [rows][width]
   std::uint8_t* keys;         // [4] panels
   std::int8_t* values;        // [width / 64] panels
   float* key_scales;          // [256]
@@ -46,12 +47,12 @@ struct Scratch {
       n_floats += round_up(n_bytes, 64) / 4;
       return out;
     };
-    q = reinterpret_cast<std::int8_t*>(take(kAttentionMaxRows * q_stride));
-    q_scales = take(4 * kAttentionMaxRows);
-    q_sums = reinterpret_cast<std::int32_t*>(take(4 * kAttentionMaxRows));
-    tops = take(4 * kAttentionMaxRows);
-    sums = take(4 * kAttentionMaxRows);
-    output = take(4 * kAttentionMaxRows * width);
+    q = reinterpret_cast<std::int8_t*>(take(kS8AttentionMaxRows * q_stride));
+    q_scales = take(4 * kS8AttentionMaxRows);
+    q_sums = reinterpret_cast<std::int32_t*>(take(4 * kS8AttentionMaxRows));
+    tops = take(4 * kS8AttentionMaxRows);
+    sums = take(4 * kS8AttentionMaxRows);
+    output = take(4 * kS8AttentionMaxRows * width);
     keys = reinterpret_cast<std::uint8_t*>(take(kPanelsPerChunk * kernels::s8_panel_bytes(head_dim)));
     values = reinterpret_cast<std::int8_t*>(take(width * kS8ChunkKeys));
     key_scales = take(4 * kS8ChunkKeys);
@@ -129,7 +130,7 @@ void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, fl
     if (chunk.offsets[j] == nullptr) continue;
     if (chunk.offsets[j] != of) {
       of = chunk.offsets[j];
-      product = a.scale * dot(a.q[row], of, a.head_dim);
+      product = a.scale * kLog2E * dot(a.q[row], of, a.head_dim);
     }
     scores[j] += product;
   }
@@ -149,16 +150,16 @@ void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s
   const int n = static_cast<int>(round_up(most, 4));
   float weight_scales[kS8MaxRows];
   float rescales[kS8MaxRows];
+  std::int32_t n_visible[kS8MaxRows];
   for (int r = 0; r < n_rows; ++r) {
-    float* scores = s.scores + r * kS8ChunkKeys;
-    if (a.kv.offset_bytes != 0) add_offsets(a, chunk, most, row + r, scores);
-    runtime.attention_s8.soften({n, std::clamp(a.n_visible[row + r] - chunk.begin, 0, most), scores,
-                                 s.value_scales, s.tops + row + r, s.sums + row + r,
-                                 s.high + r * kS8ChunkKeys, s.low + r * kS8ChunkKeys, weight_scales + r,
-                                 rescales + r});
+    n_visible[r] = std::clamp(a.n_visible[row + r] - chunk.begin, 0, most);
+    if (a.kv.offset_bytes != 0) add_offsets(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
   }
+  const bool has_low =
+      runtime.attention_s8.soften({n_rows, n, n_visible, s.scores, s.value_scales, s.tops + row, s.sums + row,
+                                   s.high, s.low, weight_scales, rescales});
   for (std::int64_t column = 0; column < s.width; column += kS8PanelWidth)
-    runtime.attention_s8.accumulate({n_rows, n / 4, s.high, s.low, kS8ChunkKeys,
+    runtime.attention_s8.accumulate({n_rows, n / 4, s.high, has_low ? s.low : nullptr, kS8ChunkKeys,
                                      s.values + column * kS8ChunkKeys, weight_scales, rescales,
                                      s.output + row * s.width + column, s.width});
 }
@@ -167,7 +168,7 @@ void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scr
   for (int r = 0; r < a.n_rows; ++r) {
     std::int8_t* q = s.q + r * s.q_stride;
     runtime.gemm_s8.quantize({a.head_dim, a.q[r], q, s.q_scales + r, s.q_sums + r});
-    s.q_scales[r] *= a.scale;
+    s.q_scales[r] *= a.scale * kLog2E;
     s.tops[r] = -std::numeric_limits<float>::infinity();
     s.sums[r] = 0;
   }

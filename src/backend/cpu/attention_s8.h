@@ -11,10 +11,14 @@ namespace triptych::cpu {
 /// Whether this instruction set gains by it.
 bool has_attention_s8(const Runtime& runtime) noexcept;
 
+/// Query rows of a block at most: each packs the keys and values it sees, so larger blocks pack less.
+inline constexpr int kS8AttentionMaxRows = 192;
+
 /// Floats of scratch memory a block needs.
 std::size_t attention_s8_scratch_floats(int head_dim);
 
-/// As runtime.attention.attention, with 8-bit products. block.kv.codec is set and its code kInt8.
+/// As runtime.attention.attention, with 8-bit products. block.kv.codec is set and its code kInt8;
+/// up to kS8AttentionMaxRows rows.
 void attention_s8(const Runtime& runtime, const kernels::AttentionBlock& block);
 
 }  // namespace triptych::cpu

@@ -1,7 +1,8 @@
 // Pieces of attention in 8-bit integers, beside the tiles of gemm_s8: scores are s_q s_k (q k), as for any
 // product of quantized rows; the weights of the softmax take in the values' scales and become 16-bit
 // integers, so that a single large weight (an attention sink) does not round the others away; their two bytes
-// are multiplied one after the other with 8-bit values, in one 32-bit sum. Compare Zhang et al.,
+// are multiplied one after the other with 8-bit values, in one 32-bit sum. Rows whose weights are much alike
+// need one byte. Compare Zhang et al.,
 // "SageAttention: Accurate 8-Bit Attention for Plug-and-play Inference Acceleration" (2024), which keeps this
 // product in 16-bit floats, and the online softmax of attention.h.
 //
@@ -18,6 +19,8 @@ namespace triptych::kernels {
 
 inline constexpr int kS8ChunkKeys = 256;
 static_assert(65535LL * 127 * kS8ChunkKeys < (1LL << 31));
+inline constexpr int kS8AttentionRows = 6;
+inline constexpr float kS8Spread = 16.0F;
 
 /// Rows of codes become a panel of gemm_s8, [quads of d][64 keys][4], codes + 128; keys and elements beyond
 /// are zero codes.
@@ -38,19 +41,21 @@ struct S8PackValuesArgs {
   int8_t* panel;  // [(n_keys + 3) / 4][64][4]
 };
 
-/// One row of the online softmax over a chunk: scores become 16-bit weights w = exp(score - top) *
-/// value_scale.
+/// The online softmax over a chunk, for the rows of a tile: scores become weights w = 2^(score - top) *
+/// value_scale, as integers of 16 bits. Where no weight stands out (the sum is at least kS8Spread times the
+/// largest) eight bits are as good as the values' own: such a row has zeros in `low`.
 struct S8SoftenArgs {
+  int n_rows;                // 1 .. kS8AttentionRows
   int n;                     // keys, a multiple of 4; codes are written for all
-  int n_visible;             // the row sees the first n_visible <= n
-  float* scores;             // [round_up(n, 16)], overwritten
-  const float* value_scale;  // [round_up(n, 16)]
-  float* top;                // in and out: largest score so far
-  float* sum;                // in and out: sum of exp(score - top)
-  uint8_t* high;             // [round_up(n, 16)] w / *weight_scale is 256 high + low
-  uint8_t* low;
-  float* weight_scale;  // out; NaN when a weight is
-  float* rescale;       // out: factor for what was summed before
+  const int32_t* n_visible;  // [n_rows] the row sees the first n_visible <= n
+  float* scores;             // [n_rows][kS8ChunkKeys] logarithms to base 2; overwritten
+  const float* value_scale;  // [kS8ChunkKeys]
+  float* top;                // [n_rows] in and out: largest score so far
+  float* sum;                // [n_rows] in and out: sum of 2^(score - top)
+  uint8_t* high;             // [n_rows][kS8ChunkKeys] w / *weight_scale is 256 high + low
+  uint8_t* low;              // the same; may stay unwritten where no row needs it
+  float* weight_scale;       // [n_rows] out; NaN when a weight is
+  float* rescale;            // [n_rows] out: factor for what was summed before
 };
 
 /// y = y * rescale + weights * values over a chunk, 64 columns.
@@ -58,7 +63,7 @@ struct S8AccumulateArgs {
   int n_rows;  // 1 .. 6
   ptrdiff_t quads;
   const uint8_t* high;  // [n_rows][stride]
-  const uint8_t* low;
+  const uint8_t* low;   // null: zeros
   ptrdiff_t stride;
   const int8_t* panel;
   const float* weight_scale;  // [n_rows]
@@ -71,7 +76,8 @@ struct AttentionS8Kernels {
   const char* name;
   void (*pack_keys)(const S8PackKeysArgs& args);
   void (*pack_values)(const S8PackValuesArgs& args);
-  void (*soften)(const S8SoftenArgs& args);
+  /// Whether a row has anything in `low`.
+  bool (*soften)(const S8SoftenArgs& args);
   void (*accumulate)(const S8AccumulateArgs& args);
 };
 

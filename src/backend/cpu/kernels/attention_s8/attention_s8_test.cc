@@ -52,54 +52,86 @@ TEST(AttentionS8, PacksLikeTheScalarVersion) {
 struct Softened {
   std::vector<float> weights;  // codes times scale
   float top, sum, rescale, scale;
+  bool has_low;
 };
+// One row alone; `row` moves it to another place of the tile, between rows of 16 bits.
 Softened soften(const AttentionS8Kernels& kernels, const std::vector<float>& scores,
-                const std::vector<float>& value_scale, int n, int n_visible, float top, float sum) {
-  std::vector<float> s(up(n, 16), 3.0F);
-  std::vector<float> v(up(n, 16), 0.0F);
-  std::copy(scores.begin(), scores.begin() + n, s.begin());
+                const std::vector<float>& value_scale, int n, int n_visible, float top, float sum,
+                int row = 0) {
+  constexpr std::size_t kRows = kS8AttentionRows;
+  const auto r = static_cast<std::size_t>(row);
+  std::vector<float> s(kRows * kS8ChunkKeys, 3.0F);
+  std::vector<float> v(kS8ChunkKeys, 0.0F);
+  for (std::size_t i = 0; i < kRows; ++i) s[i * kS8ChunkKeys] = 30.0F;  // stands out
+  std::copy(scores.begin(), scores.begin() + n, s.begin() + row * kS8ChunkKeys);
   std::copy(value_scale.begin(), value_scale.begin() + n, v.begin());
-  std::vector<std::uint8_t> high(up(n, 16));
-  std::vector<std::uint8_t> low(up(n, 16));
-  Softened out{{}, top, sum, 0, 0};
-  kernels.soften({n, n_visible, s.data(), v.data(), &out.top, &out.sum, high.data(), low.data(), &out.scale,
-                  &out.rescale});
-  for (int j = 0; j < n; ++j)
-    out.weights.push_back(out.scale * static_cast<float>(256 * high[static_cast<std::size_t>(j)] +
-                                                         low[static_cast<std::size_t>(j)]));
+  std::vector<std::int32_t> visible(kRows, n);
+  std::vector<float> tops(kRows, top);
+  std::vector<float> sums(kRows, sum);
+  std::vector<float> scales(kRows);
+  std::vector<float> rescales(kRows);
+  visible[r] = n_visible;
+  std::vector<std::uint8_t> high(kRows * kS8ChunkKeys, 1);
+  std::vector<std::uint8_t> low(kRows * kS8ChunkKeys, 0);
+  const bool has_low = kernels.soften({row + 1, n, visible.data(), s.data(), v.data(), tops.data(),
+                                       sums.data(), high.data(), low.data(), scales.data(), rescales.data()});
+  Softened out{{}, tops[r], sums[r], rescales[r], scales[r], has_low};
+  for (std::size_t j = r * kS8ChunkKeys; j < r * kS8ChunkKeys + static_cast<std::size_t>(n); ++j)
+    out.weights.push_back(out.scale * static_cast<float>(256 * high[j] + low[j]));
   return out;
 }
 
-TEST(AttentionS8, WeightsKeepSixteenBits) {
+TEST(AttentionS8, WeightsKeepSixteenBitsWhereOneStandsOut) {
   for (const Isa isa : isas_to_test())
     for (const int n : {4, 16, 20, 64, 252, 256})
-      for (const int hidden : {0, 1, 3, 4}) {
-        std::vector<float> scores = random_floats(256, 11, 3.0F);
+      for (const int hidden : {0, 1, 3, 4, 5}) {
+        // The last are much alike.
+        std::vector<float> scores = random_floats(256, 11, hidden == 5 ? 0.5F : 3.0F);
         std::vector<float> values = random_floats(256, 12);
         for (float& v : values) v = std::fabs(v) + 0.01F;
-        const int n_visible = n - hidden;
+        const int n_visible = std::max(0, n - hidden);
         const float before = 1.5F;
         const Softened got = soften(attention_s8_kernels(isa), scores, values, n, n_visible, before, 2.0F);
         float top = before;
         for (int j = 0; j < n_visible; ++j) top = std::max(top, scores[static_cast<std::size_t>(j)]);
-        double sum = 2.0 * std::exp(static_cast<double>(before) - static_cast<double>(top));
+        double sum = 2.0 * std::exp2(static_cast<double>(before) - static_cast<double>(top));
         double largest = 0;
+        double all = 0;
         std::vector<double> expected;
         for (int j = 0; j < n; ++j) {
           const auto i = static_cast<std::size_t>(j);
-          const double p = j < n_visible ? std::exp(static_cast<double>(scores[i] - top)) : 0.0;
+          const double p = j < n_visible ? std::exp2(static_cast<double>(scores[i] - top)) : 0.0;
           sum += p;
           expected.push_back(p * static_cast<double>(values[i]));
           largest = std::max(largest, expected.back());
+          all += expected.back();
         }
+        EXPECT_EQ(got.has_low, all < 16 * largest) << "n " << n;
+        const double levels = got.has_low ? 65535 : 255;
         EXPECT_EQ(got.top, top);
         EXPECT_NEAR(got.sum, sum, sum * 1e-5);
-        EXPECT_NEAR(got.rescale, std::exp(static_cast<double>(before - top)), 1e-5);
+        EXPECT_NEAR(got.rescale, std::exp2(static_cast<double>(before - top)), 1e-5);
         for (int j = 0; j < n; ++j)
           ASSERT_NEAR(got.weights[static_cast<std::size_t>(j)], expected[static_cast<std::size_t>(j)],
-                      largest * (0.51 / 65535 + 5e-6))
+                      largest * (0.51 / levels + 5e-6))
               << to_string(isa) << " n " << n << " visible " << n_visible << " at " << j;
       }
+}
+
+// What a row becomes does not depend on its neighbours.
+TEST(AttentionS8, RowsOfATileAreIndependent) {
+  for (const Isa isa : isas_to_test())
+    for (const float spread : {0.2F, 6.0F}) {
+      const std::vector<float> scores = random_floats(256, 21, spread);
+      const std::vector<float> values(256, 0.25F);
+      const Softened alone = soften(attention_s8_kernels(isa), scores, values, 200, 199, -INFINITY, 0);
+      const Softened last = soften(attention_s8_kernels(isa), scores, values, 200, 199, -INFINITY, 0, 5);
+      EXPECT_EQ(alone.has_low, spread > 1) << to_string(isa);
+      EXPECT_TRUE(last.has_low);
+      EXPECT_EQ(alone.weights, last.weights) << to_string(isa);
+      EXPECT_EQ(alone.sum, last.sum);
+      EXPECT_EQ(alone.scale, last.scale);
+    }
 }
 
 TEST(AttentionS8, NothingVisibleLeavesTheRowAlone) {
@@ -136,6 +168,7 @@ TEST(AttentionS8, SumsAreExact) {
     for (int n_rows = 1; n_rows <= 6; ++n_rows)
       for (const int quads : {1, 5, 64})
         for (const bool extreme : {false, true}) {
+          const bool has_low = n_rows != 2;
           const auto n = static_cast<std::size_t>(quads * 4);
           const std::size_t stride = n + 4;
           std::vector<std::uint8_t> high(6 * stride, 255);
@@ -153,8 +186,9 @@ TEST(AttentionS8, SumsAreExact) {
           const std::vector<float> start = random_floats(6 * 70, 10);
           const auto run = [&](const AttentionS8Kernels& kernels) {
             std::vector<float> y = start;
-            kernels.accumulate({n_rows, quads, high.data(), low.data(), static_cast<std::ptrdiff_t>(stride),
-                                panel.data(), weight_scale.data(), rescale.data(), y.data(), 70});
+            kernels.accumulate({n_rows, quads, high.data(), has_low ? low.data() : nullptr,
+                                static_cast<std::ptrdiff_t>(stride), panel.data(), weight_scale.data(),
+                                rescale.data(), y.data(), 70});
             return y;
           };
           const auto expected = run(kAttentionS8Scalar);

@@ -26,32 +26,44 @@ void pack_values(const S8PackValuesArgs& t) {
       t.panel[j / 4 * 256 + c * 4 + j % 4] = static_cast<const std::int8_t*>(t.rows[j])[t.column + c];
 }
 
-void soften(const S8SoftenArgs& t) {
-  float top = *t.top;
-  for (int j = 0; j < t.n_visible; ++j) top = std::fmax(top, t.scores[j]);
-  const float shift = std::isinf(top) && top < 0 ? 0.0F : top;
-  *t.rescale = std::exp(*t.top - shift);
+// Row r; whether it has low bytes.
+bool soften_row(const S8SoftenArgs& t, int r) {
+  float* scores = t.scores + r * kS8ChunkKeys;
+  const int n_visible = t.n_visible[r];
+  float top = t.top[r];
+  for (int j = 0; j < n_visible; ++j) top = std::fmax(top, scores[j]);
+  t.rescale[r] = t.top[r] == top ? 1.0F : std::exp2(t.top[r] - top);
   double sum = 0;
+  double all = 0;
   float largest = 0;
-  bool is_nan = false;
   for (int j = 0; j < t.n; ++j) {
-    const float p = j < t.n_visible ? std::exp(t.scores[j] - shift) : 0.0F;
+    const float p = j < n_visible ? std::exp2(scores[j] - top) : 0.0F;
     sum += static_cast<double>(p);
-    t.scores[j] = j < t.n_visible ? p * t.value_scale[j] : 0.0F;
-    largest = std::fmax(largest, t.scores[j]);
-    is_nan = is_nan || std::isnan(t.scores[j]);
+    scores[j] = j < n_visible ? p * t.value_scale[j] : 0.0F;
+    all += static_cast<double>(scores[j]);
+    largest = std::fmax(largest, scores[j]);
   }
-  *t.sum = static_cast<float>(static_cast<double>(*t.sum) * static_cast<double>(*t.rescale) + sum);
-  *t.top = top;
+  t.sum[r] = static_cast<float>(static_cast<double>(t.sum[r]) * static_cast<double>(t.rescale[r]) + sum);
+  t.top[r] = top;
+  const bool wide = !(static_cast<double>(largest * kS8Spread) <= all);
   // Below, the inverse could be infinite.
-  const float factor = largest > 1e-30F ? 65535.0F / largest : 0.0F;
-  *t.weight_scale = is_nan ? std::numeric_limits<float>::quiet_NaN() : largest / 65535.0F;
+  const float levels = wide ? 65535.0F : 255.0F;
+  const float factor = largest > 1e-30F ? levels / largest : 0.0F;
+  t.weight_scale[r] =
+      std::isnan(all) ? std::numeric_limits<float>::quiet_NaN() : largest / (wide ? 65535.0F : 65280.0F);
   for (int j = 0; j < t.n; ++j) {
-    const float w = std::isnan(t.scores[j]) ? 0.0F : t.scores[j] * factor;
-    const auto code = static_cast<std::uint32_t>(std::clamp(std::nearbyint(w), 0.0F, 65535.0F));
-    t.high[j] = static_cast<std::uint8_t>(code >> 8);
-    t.low[j] = static_cast<std::uint8_t>(code & 255);
+    const float w = std::isnan(scores[j]) ? 0.0F : scores[j] * factor;
+    const auto code = static_cast<std::uint32_t>(std::clamp(std::nearbyint(w), 0.0F, levels));
+    t.high[r * kS8ChunkKeys + j] = static_cast<std::uint8_t>(wide ? code >> 8 : code);
+    t.low[r * kS8ChunkKeys + j] = static_cast<std::uint8_t>(wide ? code & 255 : 0);
   }
+  return wide;
+}
+
+bool soften(const S8SoftenArgs& t) {
+  bool any = false;
+  for (int r = 0; r < t.n_rows; ++r) any |= soften_row(t, r);
+  return any;
 }
 
 void accumulate(const S8AccumulateArgs& t) {
@@ -59,8 +71,8 @@ void accumulate(const S8AccumulateArgs& t) {
     for (int c = 0; c < 64; ++c) {
       std::int32_t sum = 0;
       for (std::ptrdiff_t j = 0; j < 4 * t.quads; ++j)
-        sum +=
-            (256 * t.high[r * t.stride + j] + t.low[r * t.stride + j]) * t.panel[j / 4 * 256 + c * 4 + j % 4];
+        sum += (256 * t.high[r * t.stride + j] + (t.low != nullptr ? t.low[r * t.stride + j] : 0)) *
+               t.panel[j / 4 * 256 + c * 4 + j % 4];
       float& y = t.y[r * t.y_stride + c];
       y = y * t.rescale[r] + static_cast<float>(sum) * t.weight_scale[r];
     }

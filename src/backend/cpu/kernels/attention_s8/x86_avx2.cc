@@ -4,6 +4,7 @@
 //
 #include "backend/cpu/kernels/attention_s8/attention_s8.h"
 #include "backend/cpu/kernels/simd/dot16_avx2.h"
+#include "backend/cpu/kernels/simd/math.h"
 #include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
@@ -67,16 +68,34 @@ void pack_values(const S8PackValuesArgs& t) {
 
 TRIPTYCH_INLINE Mask lanes_before(int n) { return _mm256_castsi256_ps(first_lanes(n)); }
 
-// Lanes rounded to codes of at most 65535, their upper and lower bytes.
-TRIPTYCH_INLINE void store_codes(Vf weights, uint8_t* high, uint8_t* low) {
-  // NaN becomes the smallest integer and then, unsigned, the limit.
-  const __m256i code = _mm256_min_epu32(_mm256_cvtps_epi32(weights), _mm256_set1_epi32(65535));
-  const __m256i split =
-      _mm256_shuffle_epi8(code, _mm256_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, -1, -1, -1, -1, -1, -1, -1, -1,  //
-                                                 0, 4, 8, 12, 1, 5, 9, 13, -1, -1, -1, -1, -1, -1, -1, -1));
-  const __m128i both = _mm_unpacklo_epi32(_mm256_castsi256_si128(split), _mm256_extracti128_si256(split, 1));
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(low), both);
-  _mm_storel_epi64(reinterpret_cast<__m128i*>(high), _mm_unpackhi_epi64(both, both));
+TRIPTYCH_INLINE Vf exp2_below(Vf x) { return vexp2_lean(vmax(vset(-126.0F), x)); }
+
+// Codes of 16 weights in 16 bits: 128-bit lanes are kept apart, and NaN becomes 0.
+TRIPTYCH_INLINE __m256i codes16(const float* weights, Vf factor) {
+  return _mm256_packus_epi32(_mm256_cvtps_epi32(vmul(vload(weights), factor)),
+                             _mm256_cvtps_epi32(vmul(vload(weights + 8), factor)));
+}
+TRIPTYCH_INLINE __m256i in_order(__m256i bytes) {
+  return _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+TRIPTYCH_INLINE void store_bytes(uint8_t* to, __m256i v) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v);
+}
+
+TRIPTYCH_INLINE void store_codes16(const float* weights, Vf factor, int n, uint8_t* high, uint8_t* low) {
+  const __m256i byte = _mm256_set1_epi16(255);
+  for (int j = 0; j < n; j += 32) {
+    const __m256i a = codes16(weights + j, factor);
+    const __m256i b = codes16(weights + j + 16, factor);
+    store_bytes(high + j, in_order(_mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8))));
+    store_bytes(low + j, in_order(_mm256_packus_epi16(_mm256_and_si256(a, byte), _mm256_and_si256(b, byte))));
+  }
+}
+
+TRIPTYCH_INLINE void store_codes8(const float* weights, Vf factor, int n, uint8_t* high) {
+  for (int j = 0; j < n; j += 32)
+    store_bytes(high + j, in_order(_mm256_packus_epi16(codes16(weights + j, factor),
+                                                       codes16(weights + j + 16, factor))));
 }
 
 }  // namespace
@@ -92,11 +111,11 @@ TRIPTYCH_INLINE void join_weights(const uint8_t* high, const uint8_t* low, ptrdi
   const __m256i sign = _mm256_set1_epi16(-32768);
   ptrdiff_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    const __m256i upper = widen16<false>(high + i);
-    const __m256i code = _mm256_or_si256(_mm256_slli_epi16(upper, 8), widen16<false>(low + i));
+    const __m256i upper = _mm256_slli_epi16(widen16<false>(high + i), 8);
+    const __m256i code = low != nullptr ? _mm256_or_si256(upper, widen16<false>(low + i)) : upper;
     _mm256_store_si256(reinterpret_cast<__m256i*>(out + i), _mm256_xor_si256(code, sign));
   }
-  for (; i < n; ++i) out[i] = static_cast<int16_t>(256 * high[i] + low[i] - 32768);
+  for (; i < n; ++i) out[i] = static_cast<int16_t>(256 * high[i] + (low != nullptr ? low[i] : 0) - 32768);
 }
 
 // Sums of eight columns of values, 2^15 times.
@@ -113,7 +132,7 @@ template <int kRows>
 void rows(const S8AccumulateArgs& t) {
   alignas(32) int16_t x[kRows][kS8ChunkKeys];
   for (int r = 0; r < kRows; ++r)
-    join_weights(t.high + r * t.stride, t.low + r * t.stride, 4 * t.quads, x[r]);
+    join_weights(t.high + r * t.stride, t.low != nullptr ? t.low + r * t.stride : nullptr, 4 * t.quads, x[r]);
   for (int c = 0; c < 64; c += 8) {
     const int8_t* panel = t.panel + 4 * c;
     __m256i sums[kRows];

@@ -57,32 +57,53 @@ void tile(const S8TileArgs& t) {
   with_row_count<6>(t.n_rows, [&](auto n) { rows<n.value>(t); });
 }
 
-inline __mmask16 first(ptrdiff_t n) { return static_cast<__mmask16>(n >= 16 ? 0xffff : (1U << n) - 1); }
+inline __mmask16 first(ptrdiff_t n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1U << n) - 1);
+}
+
+// Sixteen values of row x from i on, zeros behind its k.
+inline __m512 values_at(const float* x, ptrdiff_t i, ptrdiff_t k) {
+  return _mm512_maskz_loadu_ps(first(k - i), x + i);
+}
 
 void quantize(const S8QuantizeArgs& t) {
   // Magnitudes compare as integers, and infinity and NaN are the largest.
   const __m512i mask = _mm512_set1_epi32(0x7fffffff);
-  __m512i largest_bits = _mm512_setzero_si512();
-  for (ptrdiff_t i = 0; i < t.k; i += 16)
-    largest_bits = _mm512_max_epi32(
-        largest_bits,
-        _mm512_and_si512(mask, _mm512_castps_si512(_mm512_maskz_loadu_ps(first(t.k - i), t.x + i))));
-  const int bits = _mm512_reduce_max_epi32(largest_bits);
+  const auto magnitude = [&](__m512 v) { return _mm512_and_si512(mask, _mm512_castps_si512(v)); };
+  __m512i most[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
+  ptrdiff_t i = 0;
+  for (; i + 32 <= t.k; i += 32) {
+    most[0] = _mm512_max_epu32(most[0], magnitude(_mm512_loadu_ps(t.x + i)));
+    most[1] = _mm512_max_epu32(most[1], magnitude(_mm512_loadu_ps(t.x + i + 16)));
+  }
+  for (; i < t.k; i += 16) most[0] = _mm512_max_epu32(most[0], magnitude(values_at(t.x, i, t.k)));
+  const auto bits = static_cast<int>(_mm512_reduce_max_epu32(_mm512_max_epu32(most[0], most[1])));
   const ptrdiff_t padded = 4 * s8_quads(t.k);
   float largest;
   __builtin_memcpy(&largest, &bits, sizeof largest);
   *t.scale = bits < 0x7f800000 ? largest / 127.0F : __builtin_nanf("");
   // Below the smallest normal number 127 / largest would be infinite.
-  const bool nothing = bits >= 0x7f800000 || largest < 1e-36F;
-  const __m512 factor = _mm512_set1_ps(nothing ? 0.0F : 127.0F / largest);
-  const __mmask16 keep = nothing ? 0 : 0xffff;
-  const __m512i low = _mm512_set1_epi32(-127);
-  const __m512i high = _mm512_set1_epi32(127);
+  if (bits >= 0x7f800000 || largest < 1e-36F) {
+    __builtin_memset(t.q, 0, static_cast<size_t>(padded));
+    *t.sum = 0;
+    return;
+  }
+  const __m512 factor = _mm512_set1_ps(127.0F / largest);
+  const auto code = [&](__m512 v) { return _mm512_cvtps_epi32(_mm512_mul_ps(v, factor)); };  // -127 .. 127
+  const __m512i ones = _mm512_set1_epi8(1);
+  // Packing keeps 128-bit lanes apart.
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   __m512i total = _mm512_setzero_si512();
-  for (ptrdiff_t i = 0; i < padded; i += 16) {
-    const __m512 x = _mm512_maskz_loadu_ps(first(t.k - i) & keep, t.x + i);
-    __m512i q = _mm512_cvtps_epi32(_mm512_mul_ps(x, factor));
-    q = _mm512_min_epi32(_mm512_max_epi32(q, low), high);
+  for (i = 0; i + 64 <= t.k; i += 64) {
+    const float* x = t.x + i;
+    const __m512i a = _mm512_packs_epi32(code(_mm512_loadu_ps(x)), code(_mm512_loadu_ps(x + 16)));
+    const __m512i b = _mm512_packs_epi32(code(_mm512_loadu_ps(x + 32)), code(_mm512_loadu_ps(x + 48)));
+    const __m512i q = _mm512_packs_epi16(a, b);
+    dot4(total, ones, q);
+    _mm512_storeu_si512(t.q + i, _mm512_permutexvar_epi32(order, q));
+  }
+  for (; i < padded; i += 16) {
+    const __m512i q = code(values_at(t.x, i, t.k));
     total = _mm512_add_epi32(total, q);
     _mm512_mask_cvtepi32_storeu_epi8(t.q + i, first(padded - i), q);
   }
