@@ -50,8 +50,8 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
     if (n == limit || i + 1 == b.n_tokens * b.group) {
       const kernels::AttentionBlock block = {
           n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch};
-      // Few rows wait for memory: they are computed as floats.
-      if (b.int8 && n > kernels::kAttentionFewRows) {
+      // Fewer do not repay the packing of keys and values, which they wait for anyway.
+      if (b.int8 && n >= kS8AttentionMinRows) {
         attention_s8(runtime, block);
       } else {
         runtime.attention.attention(block);

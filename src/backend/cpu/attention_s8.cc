@@ -67,7 +67,12 @@ struct Scratch {
 struct Chunk {
   int begin;
   int n;
-  const std::uint16_t* offsets[kS8ChunkKeys];  // of each key's page, null where all are zero
+  int n_runs;
+  struct Run {  // keys of a page that has offsets
+    int begin;
+    int n;
+    const std::uint16_t* offset;
+  } runs[kS8ChunkKeys];
 };
 
 const std::uint16_t* offset_of(const AttentionBlock& a, const void* first_row) {
@@ -76,26 +81,38 @@ const std::uint16_t* offset_of(const AttentionBlock& a, const void* first_row) {
   return std::any_of(offset, offset + a.head_dim, [](std::uint16_t x) { return x != 0; }) ? offset : nullptr;
 }
 
+// Neighbouring rows of keys and values.
+struct RowRun {
+  const char* key;
+  const char* value;
+  int n;
+  const char* page;  // its first row of keys
+};
+
+// Rows [t, end), as far as they are in one page.
+RowRun rows_at(const kernels::KeyValueRows& kv, int t, int end) {
+  if (kv.pages == nullptr) return {kv.k + t * kv.k_stride, kv.v + t * kv.v_stride, end - t, nullptr};
+  const int row = t % kv.page_tokens;
+  const std::ptrdiff_t page = kv.pages[t / kv.page_tokens] * kv.page_stride;
+  return {kv.k + page + row * kv.k_stride, kv.v + page + row * kv.v_stride,
+          std::min(end - t, static_cast<int>(kv.page_tokens) - row), kv.k + page};
+}
+
 void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chunk& chunk) {
   const void* keys[kS8ChunkKeys];
   const void* values[kS8ChunkKeys];
   const auto& kv = a.kv;
   const std::int64_t at_scale = round_up(a.head_dim, 4);
-  for (int j = 0; j < chunk.n;) {  // the rows of one page
-    const std::int64_t t = chunk.begin + j;
-    const std::int64_t row = kv.pages == nullptr ? t : t % kv.page_tokens;
-    const std::int64_t n =
-        kv.pages == nullptr ? chunk.n : std::min(chunk.n - j + row, std::int64_t{kv.page_tokens}) - row;
-    const std::ptrdiff_t page = kv.pages == nullptr ? 0 : kv.pages[t / kv.page_tokens] * kv.page_stride;
-    const char* key = kv.k + page + row * kv.k_stride;
-    const char* value = kv.v + page + row * kv.v_stride;
-    const std::uint16_t* offset = kv.offset_bytes == 0 ? nullptr : offset_of(a, key - row * kv.k_stride);
-    for (std::int64_t i = 0; i < n; ++i, ++j, key += kv.k_stride, value += kv.v_stride) {
-      keys[j] = key;
-      values[j] = value;
-      std::memcpy(s.key_scales + j, key + at_scale, 4);
-      std::memcpy(s.value_scales + j, value + at_scale, 4);
-      chunk.offsets[j] = offset;
+  chunk.n_runs = 0;
+  for (int j = 0; j < chunk.n;) {
+    RowRun run = rows_at(kv, chunk.begin + j, chunk.begin + chunk.n);
+    const std::uint16_t* offset = kv.offset_bytes == 0 ? nullptr : offset_of(a, run.page);
+    if (offset != nullptr) chunk.runs[chunk.n_runs++] = {j, run.n, offset};
+    for (int i = 0; i < run.n; ++i, ++j, run.key += kv.k_stride, run.value += kv.v_stride) {
+      keys[j] = run.key;
+      values[j] = run.value;
+      std::memcpy(s.key_scales + j, run.key + at_scale, 4);
+      std::memcpy(s.value_scales + j, run.value + at_scale, 4);
     }
   }
   std::fill(s.key_scales + chunk.n, s.key_scales + kS8ChunkKeys, 0.0F);
@@ -122,17 +139,12 @@ float dot(const float* x, const std::uint16_t* bf16, int n) {
   return out;
 }
 
-// scores += q offset, once a page.
+// scores += q offset
 void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, float* scores) {
-  const std::uint16_t* of = nullptr;
-  float product = 0;
-  for (int j = 0; j < n; ++j) {
-    if (chunk.offsets[j] == nullptr) continue;
-    if (chunk.offsets[j] != of) {
-      of = chunk.offsets[j];
-      product = a.scale * kLog2E * dot(a.q[row], of, a.head_dim);
-    }
-    scores[j] += product;
+  for (int i = 0; i < chunk.n_runs && chunk.runs[i].begin < n; ++i) {
+    const Chunk::Run& run = chunk.runs[i];
+    const float product = a.scale * kLog2E * dot(a.q[row], run.offset, a.head_dim);
+    for (int j = run.begin; j < std::min(run.begin + run.n, n); ++j) scores[j] += product;
   }
 }
 
@@ -153,7 +165,7 @@ void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s
   std::int32_t n_visible[kS8MaxRows];
   for (int r = 0; r < n_rows; ++r) {
     n_visible[r] = std::clamp(a.n_visible[row + r] - chunk.begin, 0, most);
-    if (a.kv.offset_bytes != 0) add_offsets(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
+    add_offsets(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
   }
   const bool has_low =
       runtime.attention_s8.soften({n_rows, n, n_visible, s.scores, s.value_scales, s.tops + row, s.sums + row,

@@ -14,6 +14,9 @@ bool has_attention_s8(const Runtime& runtime) noexcept;
 /// Query rows of a block at most: each packs the keys and values it sees, so larger blocks pack less.
 inline constexpr int kS8AttentionMaxRows = 192;
 
+/// And at least.
+inline constexpr int kS8AttentionMinRows = 4;
+
 /// Floats of scratch memory a block needs.
 std::size_t attention_s8_scratch_floats(int head_dim);
 
