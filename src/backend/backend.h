@@ -98,11 +98,15 @@ class Backend {
   virtual std::int64_t n_parallel_loops() const noexcept { return 0; }
 
   // Products. x [T, K], y [T, N].
-  virtual void linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue,
+  /// Whether products with this weight norm their rows; where not, LinearInput::norm is kNone.
+  virtual bool norms_rows(const LinearWeight&) const noexcept { return false; }
+  virtual void linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
                       TensorView& y) = 0;
   /// y [T, N / 2] = activation(x Wg^T + bg) * (x Wu^T + bu), where w stacks Wg and Wu, in one go. False, and
   /// y untouched, where this backend gains nothing by it: linear and gated_activation do the same then.
-  virtual bool gated_linear(const LinearWeight&, const TensorView&, Activation, TensorView&) { return false; }
+  virtual bool gated_linear(const LinearWeight&, const LinearInput&, Activation, TensorView&) {
+    return false;
+  }
   /// y [T, D] = rows of the table; every id was checked to lie in it.
   virtual void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) = 0;
 

@@ -57,9 +57,9 @@ class ExecContext {
   // Error(kInternal) that names the operation and both shapes.
 
   /// y [T, N] = activation(x W^T + b) + residual.
-  TensorView linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue = {});
+  TensorView linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue = {});
   /// The same into y, which may be the residual.
-  void linear_into(const LinearWeight& w, const TensorView& x, TensorView y,
+  void linear_into(const LinearWeight& w, const LinearInput& x, TensorView y,
                    const LinearEpilogue& epilogue = {});
   TensorView embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids);
   /// y [Tq, H * Dh].
@@ -77,7 +77,7 @@ class ExecContext {
   void activation(Activation kind, TensorView x);  // in place
   TensorView gated_activation(Activation kind, const TensorView& gate_up);
   /// gated_activation(kind, linear(gate_up, x)): x [T, K] -> [T, N / 2].
-  TensorView gated_linear(Activation kind, const LinearWeight& gate_up, const TensorView& x);
+  TensorView gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x);
   TensorView add(const TensorView& a, const TensorView& b);
   void add_inplace(TensorView a, const TensorView& b);  // a += b
   void scale_rows(TensorView x, std::span<const float> factors);
@@ -96,6 +96,9 @@ class ExecContext {
   }
 
  private:
+  // x as the backend takes it: normed here where it does not norm rows, or where someone wants to see them.
+  LinearInput rows_for(const LinearWeight& w, const LinearInput& x);
+
   Backend& backend_;
   Arena& arena_;
   ExecObserver* observer_;

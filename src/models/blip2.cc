@@ -130,7 +130,7 @@ class Blip2 : public Model {
     std::unique_ptr<LinearWeight> fc2;  // [D, F]
   };
   void bind_language(const ModelSource& source);
-  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
                             const Batch& batch) const;
 
   Blip2Config config_;
@@ -251,7 +251,7 @@ TensorView Blip2::encode_media(ExecContext& cx, std::span<const MediaItem> items
   return out;
 }
 
-TensorView Blip2::self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+TensorView Blip2::self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
                                  const Batch& batch) const {
   const std::int64_t d = config_.text.hidden_size;
   const std::int64_t h = config_.text.n_heads;
@@ -275,18 +275,18 @@ TensorView Blip2::forward(ExecContext& cx, const Batch& batch) const {
   for (int i = 0; i < config_.text.n_layers; ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    TensorView a = self_attention(cx, layer, i, layer.self_attn_layer_norm(cx, h), batch);
+    TensorView a = self_attention(cx, layer, i, layer.self_attn_layer_norm.of(h), batch);
     if (i == 0 && cx.tapping())
       cx.tap(cx.linear(*layer.out_proj, a), "language_model.model.decoder.layers.0.self_attn");
     if (i + 1 == config_.text.n_layers) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-    TensorView f = cx.linear(*layer.fc1, layer.final_layer_norm(cx, h),
+    TensorView f = cx.linear(*layer.fc1, layer.final_layer_norm.of(h),
                              {.activation = config_.text.activation, .residual = {}});  // [T, F]
     cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});
     cx.tap(h, "language_model.model.decoder.layers.{}", i);
   }
-  TensorView last = final_layer_norm_(cx, logit_rows.of(cx, h));
-  return cx.linear(*lm_head_, last);  // [n, V]
+  TensorView last = logit_rows.of(cx, h);                   // [n, D]
+  return cx.linear(*lm_head_, final_layer_norm_.of(last));  // [n, V]
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ class Fuyu : public Model {
     std::unique_ptr<LinearWeight> dense_h_to_4h;  // [F, D]
     std::unique_ptr<LinearWeight> dense_4h_to_h;  // [D, F]
   };
-  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
                             const RopeAngles& angles, const Batch& batch) const;
 
   FuyuConfig config_;
@@ -350,7 +350,7 @@ TensorView Fuyu::encode_media(ExecContext& cx, std::span<const MediaItem> items)
   return out;  // [P, D]
 }
 
-TensorView Fuyu::self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+TensorView Fuyu::self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
                                 const RopeAngles& angles, const Batch& batch) const {
   const std::int64_t h = config_.n_heads;
   const std::int64_t dh = config_.head_dim;
@@ -377,23 +377,22 @@ TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
   for (int i = 0; i < config_.n_layers; ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    TensorView x = layer.input_layernorm(cx, h);
-    if (i == 0) cx.tap(x, "model.language_model.layers.0.input_layernorm");
-    TensorView a = self_attention(cx, layer, i, x, angles, batch);
+    if (i == 0 && cx.tapping())
+      cx.tap(layer.input_layernorm(cx, h), "model.language_model.layers.0.input_layernorm");
+    TensorView a = self_attention(cx, layer, i, layer.input_layernorm.of(h), angles, batch);
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.dense, a), "model.language_model.layers.0.self_attn");
     if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.dense, a, h, {.activation = Activation::kNone, .residual = h});
-    x = layer.post_attention_layernorm(cx, h);
-    TensorView f =
-        cx.linear(*layer.dense_h_to_4h, x, {.activation = config_.hidden_act, .residual = {}});  // [T, F]
+    TensorView f = cx.linear(*layer.dense_h_to_4h, layer.post_attention_layernorm.of(h),
+                             {.activation = config_.hidden_act, .residual = {}});  // [T, F]
     if (i == 0 && cx.tapping())
       cx.tap(cx.linear(*layer.dense_4h_to_h, f), "model.language_model.layers.0.mlp");
     cx.linear_into(*layer.dense_4h_to_h, f, h, {.activation = Activation::kNone, .residual = h});
     cx.tap(h, "model.language_model.layers.{}", i);
   }
   if (cx.tapping()) cx.tap(final_layernorm_(cx, h), "model.language_model.final_layernorm");
-  TensorView last = final_layernorm_(cx, logit_rows.of(cx, h));
-  return cx.linear(*lm_head_, last);  // [n, V]
+  TensorView last = logit_rows.of(cx, h);                  // [n, D]
+  return cx.linear(*lm_head_, final_layernorm_.of(last));  // [n, V]
 }
 
 }  // namespace

@@ -243,15 +243,15 @@ void Qwen25Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const
   const bool tapping = index == 0 && cx.tapping();
   {
     const ArenaScope scratch(cx.arena());
-    TensorView x = block.norm1(cx, h);  // [P, Dv]
-    if (tapping) cx.tap(x, "model.visual.blocks.0.norm1");
-    x = VisionAttention{*block.qkv, config_.vision.n_heads, rope, segments}(cx, x);  // [P, Dv]
+    if (tapping) cx.tap(block.norm1(cx, h), "model.visual.blocks.0.norm1");
+    const VisionAttention attention{*block.qkv, config_.vision.n_heads, rope, segments};
+    TensorView x = attention(cx, block.norm1.of(h));  // [P, Dv]
     if (tapping) cx.tap(cx.linear(*block.proj, x), "model.visual.blocks.0.attn");
     cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   }
   const ArenaScope scratch(cx.arena());
   const TensorView x =
-      cx.gated_linear(config_.vision_act, *block.gate_up_proj, block.norm2(cx, h));  // [P, Fv]
+      cx.gated_linear(config_.vision_act, *block.gate_up_proj, block.norm2.of(h));  // [P, Fv]
   if (tapping) cx.tap(cx.linear(*block.down_proj, x), "model.visual.blocks.0.mlp");
   cx.linear_into(*block.down_proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   cx.tap(h, "model.visual.blocks.{}", index);

@@ -212,14 +212,14 @@ void Qwen2Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const 
   const bool tapping = index == 0 && cx.tapping();
   {
     const ArenaScope scratch(cx.arena());
-    TensorView x = block.norm1(cx, h);  // [P, Dv]
-    if (tapping) cx.tap(x, "model.visual.blocks.0.norm1");
-    x = VisionAttention{*block.qkv, config_.vision.n_heads, rope, segments}(cx, x);  // [P, Dv]
+    if (tapping) cx.tap(block.norm1(cx, h), "model.visual.blocks.0.norm1");
+    const VisionAttention attention{*block.qkv, config_.vision.n_heads, rope, segments};
+    TensorView x = attention(cx, block.norm1.of(h));  // [P, Dv]
     if (tapping) cx.tap(cx.linear(*block.proj, x), "model.visual.blocks.0.attn");
     cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   }
   const ArenaScope scratch(cx.arena());
-  TensorView x = cx.linear(*block.fc1, block.norm2(cx, h),
+  TensorView x = cx.linear(*block.fc1, block.norm2.of(h),
                            {.activation = config_.vision_act, .residual = {}});  // [P, Fv]
   if (tapping) cx.tap(cx.linear(*block.fc2, x), "model.visual.blocks.0.mlp");
   cx.linear_into(*block.fc2, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]

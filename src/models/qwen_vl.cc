@@ -326,7 +326,7 @@ void QwenVl::run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
   const ArenaScope scratch(cx.arena());
   const std::int64_t heads = config_.visual_heads;
   const std::int64_t dh = config_.width / heads;
-  TensorView qkv = cx.linear(*block.in_proj, block.ln_1(cx, h)).split_last(heads, 3 * dh);  // [n P, Hv, 3 Dh]
+  TensorView qkv = cx.linear(*block.in_proj, block.ln_1.of(h)).split_last(heads, 3 * dh);  // [n P, Hv, 3 Dh]
   TensorView a = cx.attention({.q = qkv.cols(0, dh),
                                .k = qkv.cols(dh, 2 * dh),
                                .v = qkv.cols(2 * dh, 3 * dh),
@@ -335,7 +335,7 @@ void QwenVl::run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
                                .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                                .causal = false});  // [n P, Dv]
   cx.linear_into(*block.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-  TensorView f = cx.linear(*block.c_fc, block.ln_2(cx, h),
+  TensorView f = cx.linear(*block.c_fc, block.ln_2.of(h),
                            {.activation = Activation::kGelu, .residual = {}});  // [n P, Fv]
   cx.linear_into(*block.c_proj, f, h, {.activation = Activation::kNone, .residual = h});
 }
@@ -449,8 +449,8 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[i];
-    TensorView qkv = cx.linear(*layer.c_attn, layer.ln_1(cx, h));  // [T, 3 D], contiguous thirds
-    TensorView q = qkv.cols(0, d).split_last(heads, dh);           // [T, H, Dh]
+    TensorView qkv = cx.linear(*layer.c_attn, layer.ln_1.of(h));  // [T, 3 D], contiguous thirds
+    TensorView q = qkv.cols(0, d).split_last(heads, dh);          // [T, H, Dh]
     TensorView k = qkv.cols(d, 2 * d).split_last(heads, dh);
     TensorView v = qkv.cols(2 * d, 3 * d).split_last(heads, dh);
     cx.rope(q, rope.cos, rope.sin);
@@ -461,12 +461,12 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
         cx.paged_attention(*batch.kv_cache, static_cast<int>(i), batch.sequences, scale, q);  // [T, D]
     if (i + 1 == layers_.size()) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.attn_c_proj, a, h, {.activation = Activation::kNone, .residual = h});
-    TensorView f = cx.gated_linear(Activation::kSilu, *layer.w2_w1, layer.ln_2(cx, h));  // [T, F]
+    TensorView f = cx.gated_linear(Activation::kSilu, *layer.w2_w1, layer.ln_2.of(h));  // [T, F]
     cx.linear_into(*layer.mlp_c_proj, f, h, {.activation = Activation::kNone, .residual = h});
     cx.tap(h, "transformer.h.{}", i);
   }
-  TensorView last = ln_f_(cx, logit_rows.of(cx, h));
-  return cx.linear(*lm_head_, last);  // [n, V]
+  TensorView last = logit_rows.of(cx, h);       // [n, D]
+  return cx.linear(*lm_head_, ln_f_.of(last));  // [n, V]
 }
 
 }  // namespace

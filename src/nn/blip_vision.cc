@@ -75,7 +75,7 @@ void BlipVision::run_layer(ExecContext& cx, const Layer& layer, int index, Tenso
   const std::int64_t d = config_.hidden_size;
   const std::int64_t heads = config_.n_heads;
   const std::int64_t dh = d / heads;
-  TensorView qkv = cx.linear(*layer.qkv, layer.layer_norm1(cx, h));  // [T, 3D], contiguous thirds
+  TensorView qkv = cx.linear(*layer.qkv, layer.layer_norm1.of(h));  // [T, 3D], contiguous thirds
   const AttentionArgs args{.q = qkv.cols(0, d).split_last(heads, dh),
                            .k = qkv.cols(d, 2 * d).split_last(heads, dh),
                            .v = qkv.cols(2 * d, 3 * d).split_last(heads, dh),
@@ -87,7 +87,7 @@ void BlipVision::run_layer(ExecContext& cx, const Layer& layer, int index, Tenso
   if (index == 0 && cx.tapping())
     cx.tap(cx.linear(*layer.projection, a), "vision_model.encoder.layers.0.self_attn");
   cx.linear_into(*layer.projection, a, h, {.activation = Activation::kNone, .residual = h});
-  TensorView f = cx.linear(*layer.fc1, layer.layer_norm2(cx, h),
+  TensorView f = cx.linear(*layer.fc1, layer.layer_norm2.of(h),
                            {.activation = config_.hidden_act, .residual = {}});  // [T, F]
   if (index == 0 && cx.tapping()) cx.tap(cx.linear(*layer.fc2, f), "vision_model.encoder.layers.0.mlp");
   cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});

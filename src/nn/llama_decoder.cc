@@ -160,7 +160,7 @@ LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::s
   return out;
 }
 
-TensorView LlamaDecoder::self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+TensorView LlamaDecoder::self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
                                         const RopeAngles& angles, const Step& step) const {
   const std::int64_t dh = config_.head_dim;
   const std::int64_t hq = config_.n_heads;
@@ -182,21 +182,20 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
   for (int i = 0; i < config_.n_layers; ++i) {
     const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    TensorView x = layer.input_layernorm(cx, h);  // [T, D]
-    if (i == 0) cx.tap(x, "{}.layers.0.input_layernorm", taps_);
-    TensorView a = self_attention(cx, layer, i, x, angles, step);  // [T, H Dh]
+    if (i == 0 && cx.tapping()) cx.tap(layer.input_layernorm(cx, h), "{}.layers.0.input_layernorm", taps_);
+    TensorView a = self_attention(cx, layer, i, layer.input_layernorm.of(h), angles, step);  // [T, H Dh]
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.o_proj, a), "{}.layers.0.self_attn", taps_);
     if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
     cx.linear_into(*layer.o_proj, a, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
-    x = layer.post_attention_layernorm(cx, h);
-    TensorView g = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj, x);  // [T, F]
+    TensorView g = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj,
+                                   layer.post_attention_layernorm.of(h));  // [T, F]
     if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.down_proj, g), "{}.layers.0.mlp", taps_);
     cx.linear_into(*layer.down_proj, g, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
     cx.tap(h, "{}.layers.{}", taps_, i);
   }
   if (cx.tapping()) cx.tap(norm_(cx, h), "{}.norm", taps_);
-  TensorView last = logit_rows.of(cx, h);        // [n, D]
-  return cx.linear(*lm_head_, norm_(cx, last));  // [n, V]
+  TensorView last = logit_rows.of(cx, h);       // [n, D]
+  return cx.linear(*lm_head_, norm_.of(last));  // [n, V]
 }
 
 }  // namespace triptych

@@ -83,7 +83,7 @@ class LlamaDecoder {
     std::unique_ptr<LinearWeight> gate_up_proj;  // [2F, D]
     std::unique_ptr<LinearWeight> down_proj;     // [D, F]
   };
-  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const TensorView& x,
+  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
                             const RopeAngles& rope, const Step& step) const;
 
   LlamaConfig config_;

@@ -17,6 +17,10 @@ struct LayerNorm {
   TensorView operator()(ExecContext& cx, const TensorView& x) const {
     return cx.layer_norm(x, weight.view(), bias.view(), eps);
   }
+  /// The same as what a linear multiplies, not stored where the backend norms rows as it reads them.
+  LinearInput of(const TensorView& x) const {
+    return {x, LinearInput::Norm::kLayerNorm, weight.view(), bias.view(), eps};
+  }
 };
 
 /// RMSNorm (Zhang and Sennrich 2019): x / sqrt(mean(x^2) + eps) * weight.
@@ -27,6 +31,10 @@ struct RmsNorm {
   static RmsNorm bind(Binder binder, std::string_view name, std::int64_t width, float eps);
   TensorView operator()(ExecContext& cx, const TensorView& x) const {
     return cx.rms_norm(x, weight.view(), eps);
+  }
+  /// As LayerNorm::of.
+  LinearInput of(const TensorView& x) const {
+    return {x, LinearInput::Norm::kRmsNorm, weight.view(), {}, eps};
   }
 };
 

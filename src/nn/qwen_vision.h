@@ -56,7 +56,7 @@ struct VisionAttention {
   const RopeAngles& rope;
   std::span<const std::int32_t> segments;
 
-  TensorView operator()(ExecContext& cx, const TensorView& x) const;
+  TensorView operator()(ExecContext& cx, const LinearInput& x) const;
 };
 
 /// Configuration fields that both towers have, checked.

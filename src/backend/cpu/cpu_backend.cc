@@ -65,6 +65,17 @@ struct Rows {
   }
 };
 
+cpu::LinearArgs linear_args(const LinearInput& x, Activation activation, const TensorView& y) {
+  cpu::LinearArgs args = {x.x.dim(0), x.x.cf32(), x.x.row_stride(), cpu::function_of(activation),
+                          nullptr,    0,          y.f32(),          y.row_stride()};
+  args.norm = x.norm;
+  if (x.norm == LinearInput::Norm::kNone) return args;
+  args.norm_weight = x.weight.cf32();
+  args.norm_bias = x.bias.data() != nullptr ? x.bias.cf32() : nullptr;
+  args.norm_eps = x.eps;
+  return args;
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
@@ -105,25 +116,31 @@ class CpuBackend final : public Backend {
     return std::make_unique<CpuKvCache>(geometry);
   }
 
-  void linear(const LinearWeight& w, const TensorView& x, const LinearEpilogue& epilogue,
+  bool norms_rows(const LinearWeight& w) const noexcept override { return w.multiplies_int8(); }
+
+  void linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
               TensorView& y) override {
     const std::scoped_lock lock(mutex_);
-    if (x.dim(0) == 0) return;
-    const TensorView& residual = epilogue.residual;
-    const bool has_residual = residual.data() != nullptr;
-    static_cast<const cpu::CpuWeight&>(w).multiply(
-        runtime_, {x.dim(0), x.cf32(), x.row_stride(), cpu::function_of(epilogue.activation),
-                   has_residual ? residual.cf32() : nullptr, has_residual ? residual.row_stride() : 0,
-                   y.f32(), y.row_stride(), w.multiplies_int8(), false, epilogue.grid});
+    if (x.x.dim(0) == 0) return;
+    cpu::LinearArgs args = linear_args(x, epilogue.activation, y);
+    if (epilogue.residual.data() != nullptr) {
+      args.residual = epilogue.residual.cf32();
+      args.residual_stride = epilogue.residual.row_stride();
+    }
+    args.lean = w.multiplies_int8();
+    args.grid = epilogue.grid;
+    static_cast<const cpu::CpuWeight&>(w).multiply(runtime_, args);
   }
 
-  bool gated_linear(const LinearWeight& w, const TensorView& x, Activation activation,
+  bool gated_linear(const LinearWeight& w, const LinearInput& x, Activation activation,
                     TensorView& y) override {
     const auto& weight = static_cast<const cpu::CpuWeight&>(w);
     if (!weight.multiplies_gated()) return false;
     const std::scoped_lock lock(mutex_);
-    weight.multiply(runtime_, {x.dim(0), x.cf32(), x.row_stride(), cpu::function_of(activation), nullptr, 0,
-                               y.f32(), y.row_stride(), true, true});
+    cpu::LinearArgs args = linear_args(x, activation, y);
+    args.lean = true;
+    args.gated = true;
+    weight.multiply(runtime_, args);
     return true;
   }
 

@@ -24,6 +24,11 @@ struct LinearArgs {
   // W stacks Wg and Wu of N / 2 rows each: y [M, N / 2] = function(x Wg^T + bg) * (x Wu^T + bu)
   bool gated = false;
   InputGrid grid = {};
+  // Rows of x are normed first: by weights that multiplies_int8(), which quantize each row anyway.
+  LinearInput::Norm norm = LinearInput::Norm::kNone;
+  const float* norm_weight = nullptr;  // [K]
+  const float* norm_bias = nullptr;    // [K], or null
+  float norm_eps = 0;
 };
 
 /// What every kind of weight of this backend can do.

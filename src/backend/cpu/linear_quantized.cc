@@ -188,6 +188,23 @@ void take_grid_row(const LinearArgs& args, std::int64_t row, std::int64_t k, std
 
 }  // namespace
 
+namespace {
+
+// Row i of what is multiplied: of x, or its norm, which is written to `normed` [k].
+const float* input_row(const Runtime& runtime, const LinearArgs& args, std::int64_t i, std::int64_t k,
+                       float* normed) {
+  const float* x = args.x + i * args.x_stride;
+  if (args.norm == LinearInput::Norm::kNone) return x;
+  if (args.norm == LinearInput::Norm::kLayerNorm) {
+    runtime.norm.layer_norm(k, x, args.norm_weight, args.norm_bias, args.norm_eps, normed);
+  } else {
+    runtime.norm.rms_norm(k, x, args.norm_weight, args.norm_eps, normed);
+  }
+  return normed;
+}
+
+}  // namespace
+
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
                             LoadColumn load_column, std::int64_t group) {
   const std::int64_t m = args.n_rows;
@@ -204,30 +221,32 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
                     reinterpret_cast<std::int32_t*>(memory + m),
                     reinterpret_cast<std::int32_t*>(more),
                     {}};
-  const auto sums_of = [&](std::int64_t row) {
-    std::int32_t squares = 0;
-    runtime.gemm_s8.sums({k, out.q + row * stride, group > 0 ? group : k,
-                          group > 0 ? out.group_sums + row * n_groups : nullptr, &squares});
-    return squares;
+  const auto sum_groups = [&](std::int64_t row) {
+    if (group > 0) runtime.gemm_s8.sums({k, out.q + row * stride, group, out.group_sums + row * n_groups});
   };
+  const bool norms = args.norm != LinearInput::Norm::kNone;
+  if (norms) runtime.reserve_thread_scratch(static_cast<std::size_t>(k));
   std::atomic<bool> any = false;
-  runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int) {
+  runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* normed = norms ? runtime.thread_scratch(thread) : nullptr;
     for (std::int64_t i = begin; i < end; ++i) {
-      const float* x = args.x + i * args.x_stride;
+      const float* x = input_row(runtime, args, i, k, normed);
       std::int8_t* q = out.q + i * stride;
       std::fill(q + k, q + stride, std::int8_t{0});
       elements[i * kRowOutliers].column = -1;
       if (args.grid.step > 0) {
         take_grid_row(args, i, k, q, out.scales[i], out.sums[i]);
-        if (group > 0) sums_of(i);
+        sum_groups(i);
         continue;
       }
-      runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i});
+      std::int32_t square_sum = 0;
+      runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i, &square_sum});
+      sum_groups(i);
       // A look at the codes first: few rows need the second one.
       // The largest is 127; rounding changes the mean square of the rest by a 12th, where it matters by 1 in
       // 700.
       constexpr double kLargest = 127.0 * 127.0;
-      const double rest = (sums_of(i) - kLargest) / static_cast<double>(std::max<std::int64_t>(1, k - 1));
+      const double rest = (square_sum - kLargest) / static_cast<double>(std::max<std::int64_t>(1, k - 1));
       if (rest * Outliers::kLimit * Outliers::kLimit > 1.05 * kLargest || !std::isfinite(out.scales[i]))
         continue;
       find_outliers(x, k, elements + i * kRowOutliers);
@@ -248,7 +267,7 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
     for (std::int64_t i = begin; i < end; ++i) {
       Elements* row = elements + i * kRowOutliers;
       if (row[0].column < 0) continue;
-      const float* x = args.x + i * args.x_stride;
+      const float* x = input_row(runtime, args, i, k, norms ? runtime.thread_scratch(thread) : nullptr);
       float* rest = buffers + thread * stride;
       std::copy(x, x + k, rest);
       for (int e = 0; e < kRowOutliers && row[e].column >= 0; ++e) {
@@ -256,7 +275,7 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
         rest[channels[row[e].column]] = 0;
       }
       runtime.gemm_s8.quantize({k, rest, out.q + i * stride, out.scales + i, out.sums + i});
-      if (group > 0) sums_of(i);
+      sum_groups(i);
     }
   });
   out.outliers = {elements, columns, n_padded};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/exec_context.h"
 #include "base/error.h"
 #include "base/rng.h"
 #include "tensor/convert.h"
@@ -256,6 +257,53 @@ TEST(LinearS8, AChannelAHundredTimesLargerDoesNotRuinItsRows) {
           ASSERT_NEAR(gated.f32()[r * kHalf + j], expected, 1e-4F * std::fabs(expected) + 1e-3F);
         }
     }
+}
+
+// Sees nothing but makes the context compute every step by itself.
+class Onlooker final : public ExecObserver {
+ public:
+  bool wants_taps() const noexcept override { return false; }
+  void on_tap(std::string_view, const TensorView&) override {}
+  void on_linear(const LinearWeight&, const TensorView& x) override { rows_seen += x.dim(0); }
+  std::int64_t rows_seen = 0;
+};
+
+// Bits of norm and product in one go, with outliers among the rows, against those of two steps.
+TEST(LinearS8, NormedRowsEqualTwoSteps) {
+  const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
+  constexpr std::int64_t k = 192;
+  const auto norm_weight = random_matrix(DType::kF32, 1, k, 7);
+  const auto norm_bias = random_matrix(DType::kF32, 1, k, 8);
+  for (const char* format : {"int8", "int4:g32", "int4:g128:asym", "nf4", "as stored"})
+    for (const std::int64_t m : {1, 5, 70})
+      for (const LinearInput::Norm norm : {LinearInput::Norm::kLayerNorm, LinearInput::Norm::kRmsNorm}) {
+        LinearSpec spec = spec_of({entry(random_matrix(DType::kF32, 64, k, 1), "gate"),
+                                   entry(random_matrix(DType::kF32, 64, k, 2), "up")});
+        if (format == std::string("as stored")) {
+          spec.format.reset();
+        } else {
+          spec.format = QuantFormat::parse(format);
+        }
+        const auto weight = backend->prepare_linear(spec);
+        EXPECT_EQ(backend->norms_rows(*weight), spec.format.has_value());
+        const auto x = random_matrix(DType::kF32, m, k, 5);
+        x->view().row(m / 2).f32()[3] = 500.0F;
+        const LinearInput input(
+            x->view(), norm, norm_weight->view().row(0),
+            norm == LinearInput::Norm::kLayerNorm ? norm_bias->view().row(0) : TensorView(), 1e-5F);
+        const auto run = [&](ExecObserver* observer) {
+          Arena arena;
+          ExecContext cx(*backend, arena, observer);
+          std::vector<float> out;
+          for (const TensorView& y :
+               {cx.linear(*weight, input), cx.gated_linear(Activation::kSilu, *weight, input)})
+            out.insert(out.end(), y.cf32(), y.cf32() + y.numel());
+          return out;
+        };
+        Onlooker onlooker;
+        EXPECT_EQ(run(nullptr), run(&onlooker)) << format << ", " << m << " rows";
+        EXPECT_EQ(onlooker.rows_seen, 2 * m);
+      }
 }
 
 // A gate and its other half in one go, against the two steps; for the 4-bit weights too.

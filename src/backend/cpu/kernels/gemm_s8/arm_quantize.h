@@ -4,6 +4,7 @@
 #include <arm_neon.h>
 #include <string.h>
 
+#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
 
 namespace triptych::kernels {
@@ -36,6 +37,7 @@ inline void quantize(const S8QuantizeArgs& t) {
   // Below the smallest normal number 127 / largest would be infinite.
   if (bits >= 0x7f800000U || largest < 1e-36F) {
     memset(t.q, 0, static_cast<size_t>(padded));
+    if (t.square_sum != nullptr) *t.square_sum = 0;
     return;
   }
   const float32x4_t factor = vdupq_n_f32(127.0F / largest);
@@ -52,6 +54,7 @@ inline void quantize(const S8QuantizeArgs& t) {
     memcpy(t.q + i, &four, sizeof four);
   }
   *t.sum = vaddvq_s32(total);
+  if (t.square_sum != nullptr) *t.square_sum = square_sum(t.q, t.k);
 }
 
 /// Four columns of a row from their sums.

@@ -6,11 +6,13 @@
 namespace triptych::kernels {
 namespace {
 
+inline int32_t square_sum(const int8_t* q, ptrdiff_t n) {
+  int32_t sum = 0;
+  for (ptrdiff_t i = 0; i < n; ++i) sum += q[i] * q[i];
+  return sum;
+}
+
 inline void code_sums(const S8SumsArgs& t) {
-  int32_t squares = 0;
-  for (ptrdiff_t i = 0; i < t.k; ++i) squares += t.q[i] * t.q[i];
-  *t.square_sum = squares;
-  if (t.group_sums == nullptr) return;
   for (ptrdiff_t begin = 0; begin < t.k; begin += t.group) {
     const ptrdiff_t end = t.k - begin < t.group ? t.k : begin + t.group;
     int32_t sum = 0;

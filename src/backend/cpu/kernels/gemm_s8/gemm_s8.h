@@ -33,16 +33,16 @@ struct S8QuantizeArgs {
   const float* x;  // [k]
   int8_t* q;       // [4 * s8_quads(k)]
   float* scale;
-  int32_t* sum;  // of q
+  int32_t* sum;                   // of q
+  int32_t* square_sum = nullptr;  // of their squares, exact: 127^2 * kS8MaxK < 2^31. Null: not wanted
 };
 
-/// Sums of one row of codes: by groups, and of their squares (exact: 127^2 * kS8MaxK < 2^31).
+/// Sums of one row of codes by groups.
 struct S8SumsArgs {
   ptrdiff_t k;
   const int8_t* q;      // [k]
   ptrdiff_t group;      // a multiple of 8, or k or more
-  int32_t* group_sums;  // [ceil(k / group)], or null: not wanted
-  int32_t* square_sum;
+  int32_t* group_sums;  // [ceil(k / group)]
 };
 
 /// Up to 64 rows of codes become a panel [quads][64][4]; rows beyond are zero weights.

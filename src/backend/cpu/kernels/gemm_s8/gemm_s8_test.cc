@@ -22,6 +22,7 @@ struct Quantized {
   std::vector<std::int8_t> q;
   float scale = -1;
   std::int32_t sum = -1;
+  std::int32_t square_sum = -1;
 };
 
 Quantized quantize_with(const GemmS8Kernels& kernels, const std::vector<float>& x) {
@@ -31,7 +32,11 @@ Quantized quantize_with(const GemmS8Kernels& kernels, const std::vector<float>& 
   // Exactly as long as the row, so that a sanitizer sees a read beyond it.
   const std::unique_ptr<float[]> exact(new float[x.size()]);
   std::copy(x.begin(), x.end(), exact.get());
-  kernels.quantize({k, exact.get(), out.q.data(), &out.scale, &out.sum});
+  kernels.quantize({k, exact.get(), out.q.data(), &out.scale, &out.sum, &out.square_sum});
+  Quantized again = out;
+  kernels.quantize({k, exact.get(), again.q.data(), &again.scale, &again.sum});
+  EXPECT_EQ(again.q, out.q);
+  EXPECT_EQ(again.sum, out.sum);
   return out;
 }
 
@@ -47,6 +52,9 @@ TEST(GemmS8, QuantizeIsTheSameEverywhere) {
         ASSERT_EQ(got.q, expected.q) << kernels.name << " k=" << k << " sigma=" << sigma;
         ASSERT_EQ(got.scale, expected.scale) << kernels.name << " k=" << k;
         ASSERT_EQ(got.sum, expected.sum) << kernels.name << " k=" << k;
+        std::int64_t squares = 0;
+        for (const std::int8_t q : got.q) squares += q * q;
+        ASSERT_EQ(got.square_sum, squares) << kernels.name << " k=" << k;
         if (sigma < 1e-30F) continue;
         for (int i = 0; i < k; ++i)
           ASSERT_LE(std::abs(x[static_cast<std::size_t>(i)] -
@@ -67,21 +75,22 @@ TEST(GemmS8, SumsAreExactEverywhere) {
         const std::unique_ptr<std::int8_t[]> q(new std::int8_t[codes.size()]);
         for (std::size_t i = 0; i < codes.size(); ++i) q[i] = k == kS8MaxK ? std::int8_t{-127} : codes[i];
         std::vector<std::int32_t> expected(static_cast<std::size_t>((k + group - 1) / group), 0);
-        std::int64_t squares = 0;
-        for (std::ptrdiff_t i = 0; i < k; ++i) {
+        for (std::ptrdiff_t i = 0; i < k; ++i)
           expected[static_cast<std::size_t>(i / group)] += q[static_cast<std::size_t>(i)];
-          squares += q[static_cast<std::size_t>(i)] * q[static_cast<std::size_t>(i)];
-        }
         std::vector<std::int32_t> got(expected.size(), 99);
-        std::int32_t square_sum = -1;
-        kernels.sums({k, q.get(), group, got.data(), &square_sum});
+        kernels.sums({k, q.get(), group, got.data()});
         ASSERT_EQ(got, expected) << kernels.name << " k=" << k << " group=" << group;
-        ASSERT_EQ(square_sum, squares) << kernels.name << " k=" << k << " group=" << group;
-        square_sum = -1;
-        kernels.sums({k, q.get(), group, nullptr, &square_sum});
-        ASSERT_EQ(square_sum, squares) << kernels.name << " k=" << k << " without groups";
       }
     }
+  }
+}
+
+TEST(GemmS8, SquaresDoNotOverflowAtTheLargestK) {
+  for (const Isa isa : isas_to_test()) {
+    const Quantized got =
+        quantize_with(gemm_s8_kernels(isa), std::vector<float>(static_cast<std::size_t>(kS8MaxK), -2.0F));
+    EXPECT_EQ(got.square_sum, 127 * 127 * kS8MaxK) << to_string(isa);
+    EXPECT_EQ(got.sum, -127 * kS8MaxK) << to_string(isa);
   }
 }
 
@@ -95,6 +104,7 @@ TEST(GemmS8, ARowThatIsNotFiniteGivesNaN) {
         const Quantized got = quantize_with(kernels, x);
         EXPECT_TRUE(std::isnan(got.scale)) << kernels.name;
         EXPECT_EQ(got.sum, 0);
+        EXPECT_EQ(got.square_sum, 0);
         for (const std::int8_t q : got.q) EXPECT_EQ(q, 0);
       }
     const Quantized zero = quantize_with(kernels, std::vector<float>(21, 0.0F));

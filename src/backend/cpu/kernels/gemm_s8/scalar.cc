@@ -26,6 +26,7 @@ void quantize(const S8QuantizeArgs& t) {
     t.q[i] = static_cast<int8_t>(std::clamp(static_cast<int>(std::nearbyint(x)), -127, 127));
     *t.sum += t.q[i];
   }
+  if (t.square_sum != nullptr) *t.square_sum = square_sum(t.q, t.k);
 }
 
 void tile(const S8TileArgs& t) {

@@ -82,6 +82,7 @@ void quantize(const S8QuantizeArgs& t) {
   const float inverse = nothing ? 0.0F : 127.0F / largest;
   if (nothing) {
     for (ptrdiff_t j = 0; j < padded; ++j) t.q[j] = 0;
+    if (t.square_sum != nullptr) *t.square_sum = 0;
     return;
   }
   const __m256 factor = _mm256_set1_ps(inverse);
@@ -108,6 +109,7 @@ void quantize(const S8QuantizeArgs& t) {
   }
   for (; i < padded; ++i) t.q[i] = 0;
   *t.sum = sum;
+  if (t.square_sum != nullptr) *t.square_sum = square_sum(t.q, t.k);
 }
 
 }  // namespace

@@ -86,6 +86,7 @@ void quantize(const S8QuantizeArgs& t) {
   if (bits >= 0x7f800000 || largest < 1e-36F) {
     __builtin_memset(t.q, 0, static_cast<size_t>(padded));
     *t.sum = 0;
+    if (t.square_sum != nullptr) *t.square_sum = 0;
     return;
   }
   const __m512 factor = _mm512_set1_ps(127.0F / largest);
@@ -94,25 +95,28 @@ void quantize(const S8QuantizeArgs& t) {
   // Packing keeps 128-bit lanes apart.
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   __m512i total = _mm512_setzero_si512();
+  __m512i squares = _mm512_setzero_si512();
   for (i = 0; i + 64 <= t.k; i += 64) {
     const float* x = t.x + i;
     const __m512i a = _mm512_packs_epi32(code(_mm512_loadu_ps(x)), code(_mm512_loadu_ps(x + 16)));
     const __m512i b = _mm512_packs_epi32(code(_mm512_loadu_ps(x + 32)), code(_mm512_loadu_ps(x + 48)));
     const __m512i q = _mm512_packs_epi16(a, b);
     dot4(total, ones, q);
+    squares = _mm512_add_epi32(squares, _mm512_add_epi32(_mm512_madd_epi16(a, a), _mm512_madd_epi16(b, b)));
     _mm512_storeu_si512(t.q + i, _mm512_permutexvar_epi32(order, q));
   }
   for (; i < padded; i += 16) {
     const __m512i q = code(values_at(t.x, i, t.k));
     total = _mm512_add_epi32(total, q);
+    squares = _mm512_add_epi32(squares, _mm512_mullo_epi32(q, q));
     _mm512_mask_cvtepi32_storeu_epi8(t.q + i, first(padded - i), q);
   }
   *t.sum = _mm512_reduce_add_epi32(total);
+  if (t.square_sum != nullptr) *t.square_sum = _mm512_reduce_add_epi32(squares);
 }
 
 void sums(const S8SumsArgs& t) {
   const __m512i ones = _mm512_set1_epi8(1);
-  __m512i squares = _mm512_setzero_si512();
   const ptrdiff_t group = t.group < t.k ? t.group : t.k;
   for (ptrdiff_t begin = 0; begin < t.k; begin += group) {
     const ptrdiff_t end = t.k - begin < group ? t.k : begin + group;
@@ -121,14 +125,9 @@ void sums(const S8SumsArgs& t) {
       const ptrdiff_t n = end - i;
       const __m512i q = _mm512_maskz_loadu_epi8(n >= 64 ? ~uint64_t{0} : (uint64_t{1} << n) - 1, t.q + i);
       dot4(total, ones, q);
-      const __m512i low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(q));
-      const __m512i high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64(q, 1));
-      squares = _mm512_add_epi32(squares, _mm512_madd_epi16(low, low));
-      squares = _mm512_add_epi32(squares, _mm512_madd_epi16(high, high));
     }
-    if (t.group_sums != nullptr) t.group_sums[begin / group] = _mm512_reduce_add_epi32(total);
+    t.group_sums[begin / group] = _mm512_reduce_add_epi32(total);
   }
-  *t.square_sum = _mm512_reduce_add_epi32(squares);
 }
 
 }  // namespace
