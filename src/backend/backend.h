@@ -55,7 +55,10 @@ class KvCache {
  public:
   virtual ~KvCache() = default;
   virtual const KvGeometry& geometry() const noexcept = 0;
+  /// With all pages in use; a page takes its memory when it is first written.
   virtual std::size_t bytes() const noexcept = 0;
+  /// What these pages hold is not needed any more.
+  virtual void release_pages(std::span<const std::int32_t> pages) noexcept = 0;
 };
 
 /// One or more matrices stacked along N that are used together (q, k, v; gate, up), each with its bias or

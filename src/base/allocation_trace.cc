@@ -7,7 +7,7 @@
 namespace triptych {
 namespace {
 
-thread_local int t_n_chunk_scopes = 0;
+thread_local AllocationKind t_kind = AllocationKind::kBuffer;
 
 }  // namespace
 
@@ -42,8 +42,8 @@ void AllocationRecorder::released(AllocationKind kind, std::uintptr_t first, std
     events_.push_back({it->second, kind, 0});
 }
 
-ChunkScope::ChunkScope() noexcept { ++t_n_chunk_scopes; }
-ChunkScope::~ChunkScope() { --t_n_chunk_scopes; }
-bool ChunkScope::active() noexcept { return t_n_chunk_scopes > 0; }
+AllocationScope::AllocationScope(AllocationKind kind) noexcept : outer_(t_kind) { t_kind = kind; }
+AllocationScope::~AllocationScope() { t_kind = outer_; }
+AllocationKind AllocationScope::kind() noexcept { return t_kind; }
 
 }  // namespace triptych

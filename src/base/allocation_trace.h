@@ -64,15 +64,20 @@ inline void note_released(AllocationKind kind, std::uintptr_t first, std::uintpt
     r->released(kind, first, last);
 }
 
-/// Within its scope, pool memory that this thread takes is noted as chunks of an arena.
-class ChunkScope {
+/// Within its scope, pool memory that this thread takes is noted as of this kind: chunks of an arena, pages
+/// of keys and values. The innermost scope counts.
+class AllocationScope {
  public:
-  ChunkScope() noexcept;
-  ~ChunkScope();
-  ChunkScope(const ChunkScope&) = delete;
-  ChunkScope& operator=(const ChunkScope&) = delete;
+  explicit AllocationScope(AllocationKind kind) noexcept;
+  ~AllocationScope();
+  AllocationScope(const AllocationScope&) = delete;
+  AllocationScope& operator=(const AllocationScope&) = delete;
 
-  static bool active() noexcept;
+  /// kBuffer outside of any.
+  static AllocationKind kind() noexcept;
+
+ private:
+  AllocationKind outer_;
 };
 
 }  // namespace triptych

@@ -203,8 +203,7 @@ std::byte* MemoryPool::allocate(std::size_t size_bytes) {
   ++stats_.n_allocations;
   ++stats_.n_blocks;
   note_use();
-  note_allocated(ChunkScope::active() ? AllocationKind::kChunk : AllocationKind::kBuffer,
-                 reinterpret_cast<std::uintptr_t>(data), size_bytes);
+  note_allocated(AllocationScope::kind(), reinterpret_cast<std::uintptr_t>(data), size_bytes);
 #ifdef TRIPTYCH_ASAN
   const std::size_t granted = stats_.granted_bytes - before;
   TRIPTYCH_POISON(data, granted);
@@ -260,8 +259,8 @@ void MemoryPool::release(std::byte* data) {
   if (guard_bytes_ > 0) check_end(data, block.granted_bytes);
 #endif
   const auto address = reinterpret_cast<std::uintptr_t>(data);
-  note_released(AllocationKind::kBuffer, address, address);
-  note_released(AllocationKind::kChunk, address, address);
+  for (const AllocationKind kind : {AllocationKind::kBuffer, AllocationKind::kChunk, AllocationKind::kKvPage})
+    note_released(kind, address, address);
   TRIPTYCH_POISON(data, block.granted_bytes);
   stats_.granted_bytes -= block.granted_bytes;
   --stats_.n_blocks;

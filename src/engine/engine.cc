@@ -45,29 +45,24 @@ std::string_view to_string(FinishReason reason) noexcept {
 /// Free pages of the key/value cache.
 class Engine::Pages {
  public:
-  Pages(int n, std::size_t page_bytes) : page_bytes_(page_bytes) {
+  Pages(int n, KvCache& cache) : cache_(cache) {
     for (int i = n; i-- > 0;) free_.push_back(i);
   }
   std::size_t n_free() const noexcept { return free_.size(); }
   /// n of the free pages, the one given back last first.
   void take(std::size_t n, std::vector<std::int32_t>& to) {
     const auto first = free_.end() - static_cast<std::ptrdiff_t>(n);
-    for (auto it = first; it != free_.end(); ++it)
-      note_allocated(AllocationKind::kKvPage, static_cast<std::uintptr_t>(*it), page_bytes_);
     to.insert(to.end(), first, free_.end());
     free_.erase(first, free_.end());
   }
   void give_back(std::span<const std::int32_t> pages) {
-    for (const std::int32_t page : pages) {
-      const auto id = static_cast<std::uintptr_t>(page);
-      note_released(AllocationKind::kKvPage, id, id);
-    }
+    cache_.release_pages(pages);
     free_.insert(free_.end(), pages.begin(), pages.end());
   }
 
  private:
   std::vector<std::int32_t> free_;
-  std::size_t page_bytes_;
+  KvCache& cache_;
 };
 
 struct Engine::Sequence {
@@ -124,8 +119,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                                              .page_tokens = kPageTokens,
                                              .n_pages = static_cast<int>(n_pages),
                                              .dtype = options_.kv_cache_dtype});
-  pages_ = std::make_unique<Pages>(static_cast<int>(n_pages),
-                                   kv_cache_->bytes() / static_cast<std::size_t>(n_pages));
+  pages_ = std::make_unique<Pages>(static_cast<int>(n_pages), *kv_cache_);
   if (model.checks_numerics()) numerics_.emplace();
 }
 

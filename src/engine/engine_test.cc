@@ -250,6 +250,26 @@ TEST_F(EngineTest, AWarmStepAllocatesNothing) {
   EXPECT_GT(n_allocations(), before) << "the counter does not count";
 }
 
+TEST_F(EngineTest, KeysAndValuesTakeMemoryPageByPageAndGiveItBack) {
+  Engine engine(model(), {.kv_cache_tokens = 1 << 16});
+  const auto granted = [] { return MemoryPool::process().stats().granted_bytes; };
+  SamplingParams params = greedy(150);
+  params.ignore_eos = true;
+  engine.generate(model().prepare(question("Describe the image.", {"0000.png"})), params);
+  const std::size_t idle = granted();
+  EXPECT_LT(idle, engine.kv_cache_bytes());
+  engine.submit(model().prepare(question("Describe the image.", {"0000.png"})), params);
+  for (int i = 0; i < 3; ++i) engine.step();
+  const std::size_t early = granted();
+  for (int i = 0; i < 130; ++i) ASSERT_TRUE(engine.step());
+  const std::size_t late = granted();
+  EXPECT_GT(early, idle);
+  EXPECT_GT(late, early) << "130 tokens more take two pages more";
+  while (engine.step()) {
+  }
+  EXPECT_EQ(granted(), idle);
+}
+
 // The whole step, sampling and text included: only what the answer itself needs may grow, and that doubles.
 TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
   Engine engine(model());

@@ -29,7 +29,7 @@ Arena::~Arena() { release(); }
 void Arena::add_chunk(std::size_t size_bytes) {
   // The list grows first: should its own growth fail, no chunk is lost.
   chunks_.reserve(chunks_.size() + 1);
-  const ChunkScope scope;
+  const AllocationScope scope(AllocationKind::kChunk);
   Buffer chunk = allocate_(size_bytes);
   TRIPTYCH_CHECK(
       chunk.size_bytes() >= size_bytes && reinterpret_cast<std::uintptr_t>(chunk.data()) % kAlign == 0,

@@ -1,14 +1,15 @@
 #include "backend/cpu/attention.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
 #include "backend/cpu/attention_s8.h"
+#include "base/allocation_trace.h"
 #include "base/error.h"
 #include "base/half.h"
+#include "base/memory_pool.h"
 
 namespace triptych::cpu {
 namespace {
@@ -94,19 +95,6 @@ std::size_t block_scratch_floats(int head_dim, bool int8) {
   return int8 ? std::max(floats, attention_s8_scratch_floats(head_dim)) : floats;
 }
 
-Buffer map_zeros(std::size_t size_bytes) {
-  void* memory =
-      mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED)
-    fail(ErrorCode::kOutOfMemory, "no memory for a key/value cache of {} bytes", size_bytes);
-#if defined(MADV_HUGEPAGE)
-  madvise(memory, size_bytes, MADV_HUGEPAGE);
-#endif
-  const std::shared_ptr<const void> owner(
-      memory, [size_bytes](const void* p) { munmap(const_cast<void*>(p), size_bytes); });
-  return Buffer::wrap(owner, memory, size_bytes);
-}
-
 // a * b; a cache that no machine can hold is an error, not an overflow.
 std::size_t product_bytes(std::size_t a, std::size_t b) {
   std::size_t product = 0;
@@ -130,21 +118,49 @@ CpuKvCache::CpuKvCache(const KvGeometry& g) : geometry_(g) {
   if (quantized()) offset_bytes_ = ceil_div(2 * std::int64_t{g.head_dim}, 4) * 4;  // bfloat16
   const std::size_t values = product_bytes(row, static_cast<std::size_t>(g.page_tokens));
   const std::size_t head = 2 * values + static_cast<std::size_t>(offset_bytes_);
-  const std::size_t page = product_bytes(head, static_cast<std::size_t>(g.n_kv_heads));
-  const std::size_t layer = product_bytes(page, static_cast<std::size_t>(g.n_pages));
+  const std::size_t layer = product_bytes(head, static_cast<std::size_t>(g.n_kv_heads));
+  page_bytes_ = product_bytes(layer, static_cast<std::size_t>(g.n_layers));
+  product_bytes(page_bytes_, static_cast<std::size_t>(g.n_pages));
   row_bytes_ = static_cast<std::ptrdiff_t>(row);
-  page_bytes_ = static_cast<std::ptrdiff_t>(page);
-  memory_ = map_zeros(product_bytes(layer, static_cast<std::size_t>(g.n_layers)));
+  layer_bytes_ = static_cast<std::ptrdiff_t>(layer);
+  pages_.resize(static_cast<std::size_t>(g.n_pages), nullptr);
+  constexpr std::size_t kLargestSlab = std::size_t{1} << 20;
+  if (page_bytes_ <= kLargestSlab) MemoryPool::process().add_size(page_bytes_);
 }
 
-std::byte* CpuKvCache::keys(int layer, int head) const noexcept {
-  return memory_.data() + layer * page_bytes_ * geometry_.n_pages +
-         head * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) + offset_bytes_;
+CpuKvCache::~CpuKvCache() {
+  for (std::byte* page : pages_)
+    if (page != nullptr) MemoryPool::process().release(page);
 }
 
-std::byte* CpuKvCache::values(int layer, int head) const noexcept {
-  return memory_.data() + layer * page_bytes_ * geometry_.n_pages +
-         geometry_.n_kv_heads * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) +
+void CpuKvCache::hold(std::span<const std::int32_t> slots) {
+  for (const std::int32_t slot : slots) {
+    std::byte*& page = pages_[static_cast<std::size_t>(slot / geometry_.page_tokens)];
+    if (page != nullptr) continue;
+    const AllocationScope scope(AllocationKind::kKvPage);
+    page = MemoryPool::process().allocate(page_bytes_);
+    // A sequence may begin in the middle of its page: no offsets then.
+    for (int layer = 0; layer < geometry_.n_layers && quantized(); ++layer)
+      for (int h = 0; h < geometry_.n_kv_heads; ++h)
+        std::memset(page + keys_in_page(layer, h) - offset_bytes_, 0,
+                    static_cast<std::size_t>(offset_bytes_));
+  }
+}
+
+void CpuKvCache::release_pages(std::span<const std::int32_t> pages) noexcept {
+  for (const std::int32_t id : pages) {
+    std::byte*& page = pages_[static_cast<std::size_t>(id)];
+    if (page != nullptr) MemoryPool::process().release(page);
+    page = nullptr;
+  }
+}
+
+std::ptrdiff_t CpuKvCache::keys_in_page(int layer, int head) const noexcept {
+  return layer * layer_bytes_ + head * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) + offset_bytes_;
+}
+
+std::ptrdiff_t CpuKvCache::values_in_page(int layer, int head) const noexcept {
+  return layer * layer_bytes_ + geometry_.n_kv_heads * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) +
          head * row_bytes_ * geometry_.page_tokens;
 }
 
@@ -167,6 +183,8 @@ struct PlainRows {
             v_token_bytes,
             nullptr,
             1,
+            nullptr,
+            0,
             0,
             ElementType::kF32,
             codec};
@@ -317,11 +335,17 @@ struct Append {
   const TensorView* v;
   std::span<const std::int32_t> slots;
 
-  std::ptrdiff_t page_at(std::int64_t t) const {
-    return slots[static_cast<std::size_t>(t)] / cache->geometry().page_tokens * cache->page_bytes();
+  std::byte* page_at(std::int64_t t) const {
+    return cache->page_data()[slots[static_cast<std::size_t>(t)] / cache->geometry().page_tokens];
   }
   std::int64_t row_in_page(std::int64_t t) const {
     return slots[static_cast<std::size_t>(t)] % cache->geometry().page_tokens;
+  }
+  const float* key(std::int64_t t, int head) const {
+    return k->cf32() + t * k->stride(0) + head * k->stride(1);
+  }
+  const float* value(std::int64_t t, int head) const {
+    return v->cf32() + t * v->stride(0) + head * v->stride(1);
   }
 };
 
@@ -331,25 +355,23 @@ void append_codes(const Runtime& runtime, const Append& a, std::int64_t t) {
   const int head_dim = cache.geometry().head_dim;
   const std::ptrdiff_t at = a.row_in_page(t) * cache.row_bytes();
   for (int h = 0; h < cache.geometry().n_kv_heads; ++h) {
-    std::byte* keys = cache.keys(a.layer, h) + a.page_at(t);
-    runtime.kv_rows.encode(cache.code(), head_dim, a.k->cf32() + t * a.k->stride(0) + h * a.k->stride(1),
+    std::byte* keys = a.page_at(t) + cache.keys_in_page(a.layer, h);
+    std::byte* values = a.page_at(t) + cache.values_in_page(a.layer, h);
+    runtime.kv_rows.encode(cache.code(), head_dim, a.key(t, h),
                            reinterpret_cast<const std::uint16_t*>(keys - cache.offset_bytes()),
                            reinterpret_cast<std::uint8_t*>(keys + at));
-    runtime.kv_rows.encode(cache.code(), head_dim, a.v->cf32() + t * a.v->stride(0) + h * a.v->stride(1),
-                           nullptr,
-                           reinterpret_cast<std::uint8_t*>(cache.values(a.layer, h) + a.page_at(t) + at));
+    runtime.kv_rows.encode(cache.code(), head_dim, a.value(t, h), nullptr,
+                           reinterpret_cast<std::uint8_t*>(values + at));
   }
 }
 
 void append_elements(const Runtime& runtime, const Append& a, std::int64_t t) {
   const CpuKvCache& cache = *a.cache;
   const int head_dim = cache.geometry().head_dim;
-  const std::ptrdiff_t at = a.page_at(t) + a.row_in_page(t) * cache.row_bytes();
+  std::byte* row = a.page_at(t) + a.row_in_page(t) * cache.row_bytes();
   for (int h = 0; h < cache.geometry().n_kv_heads; ++h) {
-    runtime.rows.narrow(cache.type(), head_dim, a.k->cf32() + t * a.k->stride(0) + h * a.k->stride(1),
-                        cache.keys(a.layer, h) + at);
-    runtime.rows.narrow(cache.type(), head_dim, a.v->cf32() + t * a.v->stride(0) + h * a.v->stride(1),
-                        cache.values(a.layer, h) + at);
+    runtime.rows.narrow(cache.type(), head_dim, a.key(t, h), row + cache.keys_in_page(a.layer, h));
+    runtime.rows.narrow(cache.type(), head_dim, a.value(t, h), row + cache.values_in_page(a.layer, h));
   }
 }
 
@@ -360,15 +382,17 @@ void choose_offsets(const Runtime& runtime, const Append& a) {
     if (a.row_in_page(t) != 0) continue;
     for (int h = 0; h < cache.geometry().n_kv_heads; ++h)
       runtime.kv_rows.choose_offset(
-          cache.geometry().head_dim, a.k->cf32() + t * a.k->stride(0) + h * a.k->stride(1),
-          reinterpret_cast<std::uint16_t*>(cache.keys(a.layer, h) + a.page_at(t) - cache.offset_bytes()));
+          cache.geometry().head_dim, a.key(t, h),
+          reinterpret_cast<std::uint16_t*>(a.page_at(t) + cache.keys_in_page(a.layer, h) -
+                                           cache.offset_bytes()));
   }
 }
 
 }  // namespace
 
-void kv_append(Runtime& runtime, const CpuKvCache& cache, int layer, const TensorView& k, const TensorView& v,
+void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView& k, const TensorView& v,
                std::span<const std::int32_t> slots) {
+  cache.hold(slots);
   const Append append{&cache, layer, &k, &v, slots};
   if (cache.quantized()) choose_offsets(runtime, append);
   const std::int64_t cost_bytes = k.dim(1) * k.dim(2) * 16;
@@ -383,6 +407,11 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                      const TensorView& y) {
   const KvGeometry& g = cache.geometry();
   const std::int64_t group = q.dim(1) / g.n_kv_heads;
+  for (const KvSequence& s : sequences)
+    for (std::int64_t i = 0; i < ceil_div(s.n_context, g.page_tokens); ++i)
+      TRIPTYCH_CHECK(cache.page_data()[s.pages[static_cast<std::size_t>(i)]] != nullptr,
+                     "[paged_attention] nothing was written to page {}",
+                     s.pages[static_cast<std::size_t>(i)]);
   const bool int8 = g.dtype == KvDType::kInt8 && has_attention_s8(runtime);
   const BlockSplit split = split_rows(runtime, group, q.dim(0) * q.dim(1), int8);
   std::int64_t n_blocks = 0;
@@ -394,13 +423,15 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
     const KvSequence* s = sequences.data();
     for (; block >= split.count(s->n_rows); ++s) block -= split.count(s->n_rows);
     const std::int64_t begin = split.begin(s->n_rows, block);
-    const kernels::KeyValueRows kv = {reinterpret_cast<const char*>(cache.keys(layer, head)),
-                                      reinterpret_cast<const char*>(cache.values(layer, head)),
+    const kernels::KeyValueRows kv = {nullptr,
+                                      nullptr,
                                       cache.row_bytes(),
                                       cache.row_bytes(),
                                       s->pages.data(),
                                       g.page_tokens,
-                                      cache.page_bytes(),
+                                      reinterpret_cast<const char* const*>(cache.page_data()),
+                                      cache.keys_in_page(layer, head),
+                                      cache.values_in_page(layer, head),
                                       cache.type(),
                                       cache.quantized() ? &runtime.kv_rows : nullptr,
                                       cache.code(),

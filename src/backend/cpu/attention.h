@@ -2,30 +2,37 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/cpu/runtime.h"
 
 namespace triptych::cpu {
 
-/// Bytes: [layer][page][key or value][head][page_tokens][row], so that one head's rows of a page follow each
-/// other. A row is head_dim elements, or of quantized types what kernels/kv_rows says; then the offsets of a
-/// page's keys lie before each head's rows. Memory is taken from the system page by page when first written.
+/// A page is a block of the memory pool, taken when it is first written: [layer][key or value][head]
+/// [page_tokens][row], so that one head's rows follow each other. A row is head_dim elements, or of quantized
+/// types what kernels/kv_rows says; then the offsets of a page's keys lie before each head's rows.
 class CpuKvCache final : public KvCache {
  public:
   explicit CpuKvCache(const KvGeometry& geometry);
+  ~CpuKvCache() override;
+  CpuKvCache(const CpuKvCache&) = delete;
+  CpuKvCache& operator=(const CpuKvCache&) = delete;
 
   const KvGeometry& geometry() const noexcept override { return geometry_; }
-  std::size_t bytes() const noexcept override { return memory_.size_bytes(); }
+  std::size_t bytes() const noexcept override { return pages_.size() * page_bytes_; }
+  void release_pages(std::span<const std::int32_t> pages) noexcept override;
 
   bool quantized() const noexcept { return is_quantized(geometry_.dtype); }
   ElementType type() const noexcept { return type_; }      // kF32 when quantized
   kernels::KvCode code() const noexcept { return code_; }  // when quantized
-  /// Where a head's key and value rows of a layer begin; page p is p * page_bytes() further.
-  std::byte* keys(int layer, int head) const noexcept;
-  std::byte* values(int layer, int head) const noexcept;
+  /// Takes memory for the pages of these slots that have none. Throws Error(kOutOfMemory).
+  void hold(std::span<const std::int32_t> slots);
+  /// Where pages begin, null for those without memory; and from there to a head's key and value rows.
+  std::byte* const* page_data() const noexcept { return pages_.data(); }
+  std::ptrdiff_t keys_in_page(int layer, int head) const noexcept;
+  std::ptrdiff_t values_in_page(int layer, int head) const noexcept;
   std::ptrdiff_t row_bytes() const noexcept { return row_bytes_; }
-  std::ptrdiff_t page_bytes() const noexcept { return page_bytes_; }
   /// The offsets of a page's keys are so far before its first row; 0: it has none.
   std::ptrdiff_t offset_bytes() const noexcept { return offset_bytes_; }
 
@@ -35,14 +42,15 @@ class CpuKvCache final : public KvCache {
   kernels::KvCode code_ = kernels::KvCode::kInt8;
   std::ptrdiff_t row_bytes_;
   std::ptrdiff_t offset_bytes_ = 0;
-  std::ptrdiff_t page_bytes_;
-  Buffer memory_;
+  std::ptrdiff_t layer_bytes_;  // of a page
+  std::size_t page_bytes_;
+  std::vector<std::byte*> pages_;
 };
 
 /// With `int8`, products of 8-bit integers where the instruction set has them and there are rows enough.
 void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y, bool int8);
 
-void kv_append(Runtime& runtime, const CpuKvCache& cache, int layer, const TensorView& k, const TensorView& v,
+void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView& k, const TensorView& v,
                std::span<const std::int32_t> slots);
 
 void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,

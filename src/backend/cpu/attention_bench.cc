@@ -80,7 +80,7 @@ void BM_Decode(benchmark::State& state) {
   const int n_pages = (n_context + 63) / 64;
   const std::int64_t layer_bytes = std::int64_t{2} * n_context * kv_heads * kv_row_size_bytes(dtype, d);
   const int n_layers = static_cast<int>(std::max<std::int64_t>(1, (std::int64_t{256} << 20) / layer_bytes));
-  const CpuKvCache cache({n_layers, kv_heads, d, 64, n_pages, dtype});
+  CpuKvCache cache({n_layers, kv_heads, d, 64, n_pages, dtype});
   const Tensor kv = numbers({n_context, kv_heads, d});
   std::vector<std::int32_t> slots(static_cast<std::size_t>(n_context));
   std::iota(slots.begin(), slots.end(), 0);

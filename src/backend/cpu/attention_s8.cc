@@ -93,9 +93,9 @@ struct RowRun {
 RowRun rows_at(const kernels::KeyValueRows& kv, int t, int end) {
   if (kv.pages == nullptr) return {kv.k + t * kv.k_stride, kv.v + t * kv.v_stride, end - t, nullptr};
   const int row = t % kv.page_tokens;
-  const std::ptrdiff_t page = kv.pages[t / kv.page_tokens] * kv.page_stride;
-  return {kv.k + page + row * kv.k_stride, kv.v + page + row * kv.v_stride,
-          std::min(end - t, static_cast<int>(kv.page_tokens) - row), kv.k + page};
+  const char* page = kv.page_data[kv.pages[t / kv.page_tokens]];
+  return {page + kv.k_in_page + row * kv.k_stride, page + kv.v_in_page + row * kv.v_stride,
+          std::min(end - t, static_cast<int>(kv.page_tokens) - row), page + kv.k_in_page};
 }
 
 void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chunk& chunk) {

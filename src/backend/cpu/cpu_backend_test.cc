@@ -1,6 +1,7 @@
 // The CPU backend against plain double-precision loops, for several thread counts.
 #include "backend/cpu/cpu_backend.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "backend/cpu/kernels/kv_rows/kv_rows.h"
 #include "backend/cpu/kernels/test_util.h"
 #include "base/error.h"
+#include "base/memory_pool.h"
 #include "support/allocation_counter.h"
 
 namespace triptych {
@@ -461,6 +463,46 @@ TEST(CpuBackend, QuantizedCachesHoldWhatTheirRowsSay) {
         }
         EXPECT_LT(error, square * 1e-4) << to_string(dtype) << " " << d;  // 40 dB
       }
+}
+
+TEST(CpuBackend, PagesTakeMemoryWhenWrittenAndGiveItBack) {
+  const auto cpu = backend(1);
+  const Tensor k = random_tensor({20, 2, 24}, 1);
+  const Tensor q = random_tensor({1, 2, 24}, 2);
+  const Tensor y(DType::kF32, {1, 2, 24});
+  TensorView out = y.view();
+  // A page that is a slab's object, and one that is a span.
+  for (const auto& [n_layers, dtype] : {std::pair(3, KvDType::kInt8), std::pair(700, KvDType::kF16)}) {
+    const auto cache = cpu->make_kv_cache({n_layers, 2, 24, 16, 5, dtype});
+    const std::size_t page_bytes = cache->bytes() / 5;
+    const auto granted = [] { return MemoryPool::process().stats().granted_bytes; };
+    const std::size_t before = granted();
+    std::vector<std::int32_t> slots(20);
+    std::iota(slots.begin(), slots.end(), 20);  // pages 1 and 2
+    cpu->kv_append(*cache, 1, k.view(), k.view(), slots);
+    const std::size_t two = granted();
+    EXPECT_GE(two - before, 2 * page_bytes);
+    EXPECT_LT(two - before, 3 * page_bytes);
+    cpu->kv_append(*cache, 2, k.view(), k.view(), slots);
+    EXPECT_EQ(granted(), two) << "the memory of a page is for all layers";
+
+    KvSequence s;
+    s.n_rows = 1;
+    s.n_context = 17;
+    const std::vector<std::int32_t> pages = {1, 0};
+    s.pages = pages;
+    EXPECT_THAT(
+        [&] {
+          cpu->paged_attention(*cache, 1, {&s, 1}, 1.0F, q, out);
+        },
+        testing::ThrowsMessage<Error>(testing::HasSubstr("nothing was written to page 0")));
+
+    const std::vector<std::int32_t> given_back = {1, 3};  // 3 has no memory
+    cache->release_pages(given_back);
+    EXPECT_EQ(granted() - before, (two - before) / 2);
+    cache->release_pages(std::vector<std::int32_t>{2});
+    EXPECT_EQ(granted(), before);
+  }
 }
 
 TEST(CpuBackend, AttentionInEightBitsIsNear) {

@@ -20,7 +20,8 @@
 namespace triptych::kernels {
 
 /// Keys and values of one head. Row j is at k + j * k_stride, or with pages at
-/// k + pages[j / page_tokens] * page_stride + (j % page_tokens) * k_stride; v likewise. Strides in bytes.
+/// page_data[pages[j / page_tokens]] + k_in_page + (j % page_tokens) * k_stride; v likewise. Strides in
+/// bytes.
 struct KeyValueRows {
   const char* k;
   const char* v;
@@ -28,7 +29,9 @@ struct KeyValueRows {
   ptrdiff_t v_stride;
   const int32_t* pages;  // null: one plain array
   int page_tokens;
-  ptrdiff_t page_stride;
+  const char* const* page_data;
+  ptrdiff_t k_in_page;
+  ptrdiff_t v_in_page;
   ElementType type;
   // Rows of kv_rows.h instead of elements, decoded a block of keys at a time (`type` is kF32 then).
   const KvRowKernels* codec = nullptr;

@@ -50,8 +50,12 @@ class Operands {
            row_bytes,
            p.page_tokens > 0 ? pages_.data() : nullptr,
            page_tokens,
-           page_tokens * row_bytes,
+           nullptr,
+           0,
+           reinterpret_cast<std::intptr_t>(v_->data()) - reinterpret_cast<std::intptr_t>(k_->data()),
            p.type};
+    for (int i = 0; i < n_pages; ++i) page_data_.push_back(k_->data() + i * page_tokens * row_bytes);
+    kv_.page_data = page_data_.data();
     for (int r = 0; r < p.n_rows; ++r) {
       q_rows_.push_back(q_.data() + r * (p.head_dim + 3));
       y_rows_.push_back(y_.data() + r * (p.head_dim + 1));
@@ -80,6 +84,7 @@ class Operands {
   std::unique_ptr<StoredArray> k_;
   std::unique_ptr<StoredArray> v_;
   std::vector<std::int32_t> pages_;
+  std::vector<const char*> page_data_;
   KeyValueRows kv_{};
   std::vector<const float*> q_rows_;
   std::vector<float*> y_rows_;

@@ -12,12 +12,12 @@ constexpr int kPanelFloats = 32;  // widest panel of query rows
 
 inline const char* key_row(const KeyValueRows& kv, ptrdiff_t j) {
   if (kv.pages == nullptr) return kv.k + j * kv.k_stride;
-  return kv.k + kv.pages[j / kv.page_tokens] * kv.page_stride + (j % kv.page_tokens) * kv.k_stride;
+  return kv.page_data[kv.pages[j / kv.page_tokens]] + kv.k_in_page + (j % kv.page_tokens) * kv.k_stride;
 }
 
 inline const char* value_row(const KeyValueRows& kv, ptrdiff_t j) {
   if (kv.pages == nullptr) return kv.v + j * kv.v_stride;
-  return kv.v + kv.pages[j / kv.page_tokens] * kv.page_stride + (j % kv.page_tokens) * kv.v_stride;
+  return kv.page_data[kv.pages[j / kv.page_tokens]] + kv.v_in_page + (j % kv.page_tokens) * kv.v_stride;
 }
 
 /// Addresses of key and value rows [begin, begin + n), n <= kKeyBlock: one division a page instead of two a
