@@ -453,7 +453,7 @@ TEST(CpuBackend, QuantizedCachesHoldWhatTheirRowsSay) {
         args.causal = true;
         const auto expected = attend(q, k, v, args);
         // 8-bit queries: an error of 1/254 of the largest of a row for each of d products, which average out.
-        const bool rounds_queries = dtype == KvDType::kInt8 && active_isa() >= Isa::kAvx512Vnni;
+        const bool rounds_queries = cpu->attends_in_int8(dtype);
         expect_near(y, expected, rounds_queries ? 0.08 : 1e-4, to_string(dtype).data());
         double square = 0;
         double error = 0;
@@ -538,7 +538,7 @@ TEST(CpuBackend, AttentionInEightBitsIsNear) {
           square += expected[i] * expected[i];
           error += std::pow(static_cast<double>(y.f32()[i]) - expected[i], 2);
         }
-        if (active_isa() >= Isa::kAvx512Vnni) {
+        if (cpu->attends_in_int8(std::nullopt)) {
           EXPECT_GT(error, square * 1e-9) << "nothing was rounded";
         }
         EXPECT_LT(error, square * 3e-4) << "heads " << hkv << " of " << d << " causal " << causal;
