@@ -66,6 +66,9 @@ void many_sizes(benchmark::internal::Benchmark* b) {
     for (const int m : {192, 640}) b->Args({m, 4096, 4096, threads});
     b->Args({577, 1024, 4096, threads});
     b->Args({577, 4096, 1024, threads});
+    b->Args({577, 1024, 1024, threads});
+    b->Args({577, 1024, 3072, threads});
+    b->Args({640, 896, 896, threads});
   }
 }
 void few_sizes(benchmark::internal::Benchmark* b) {
