@@ -191,7 +191,7 @@ void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scr
 
 // 16-bit products of AVX2 gain 1.2 times over its floats, but nothing over those of AVX-512.
 bool has_attention_s8(const Runtime& runtime) noexcept {
-  return runtime.isa == Isa::kAvx2 || runtime.isa >= Isa::kAvx512Vnni;
+  return runtime.isa >= Isa::kDotprod && runtime.isa != Isa::kAvx512;
 }
 
 std::size_t attention_s8_scratch_floats(int head_dim) {

@@ -86,5 +86,6 @@ const AttentionS8Kernels& attention_s8_kernels(Isa isa);
 extern const AttentionS8Kernels kAttentionS8Scalar;
 extern const AttentionS8Kernels kAttentionS8Avx2;
 extern const AttentionS8Kernels kAttentionS8Avx512Vnni;
+extern const AttentionS8Kernels kAttentionS8Dotprod;
 
 }  // namespace triptych::kernels
