@@ -76,33 +76,33 @@ void Backend::begin_step(const StepShape&) {}
 void Backend::end_step() noexcept {}
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 
-LinearInput ExecContext::rows_for(const LinearWeight& w, const LinearInput& x) {
+LinearInput ExecContext::input_for(const LinearWeight& w, const LinearInput& x) {
   if (x.norm == LinearInput::Norm::kNone) return x;
   if (observer_ == nullptr && backend_.norms_rows(w)) {
-    check_norm("linear norm", x.x, x.weight);
-    if (x.norm == LinearInput::Norm::kLayerNorm) check_norm("linear norm", x.x, x.bias);
+    check_norm("linear norm", x.rows, x.weight);
+    if (x.norm == LinearInput::Norm::kLayerNorm) check_norm("linear norm", x.rows, x.bias);
     return x;
   }
-  return x.norm == LinearInput::Norm::kLayerNorm ? layer_norm(x.x, x.weight, x.bias, x.eps)
-                                                 : rms_norm(x.x, x.weight, x.eps);
+  return x.norm == LinearInput::Norm::kLayerNorm ? layer_norm(x.rows, x.weight, x.bias, x.eps)
+                                                 : rms_norm(x.rows, x.weight, x.eps);
 }
 
 TensorView ExecContext::linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue) {
-  TensorView y = empty({x.x.dim(0), w.n_out()});
+  TensorView y = empty({x.rows.dim(0), w.n_out()});
   linear_into(w, x, y, epilogue);
   return y;
 }
 
 void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, TensorView y,
                               const LinearEpilogue& epilogue) {
-  check_rows("linear", x.x, w.n_in());
+  check_rows("linear", x.rows, w.n_in());
   check_rows("linear", y, w.n_out());
-  TRIPTYCH_CHECK(x.x.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x.x), shape_of(y));
+  TRIPTYCH_CHECK(x.rows.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x.rows), shape_of(y));
   if (epilogue.residual.data() != nullptr) check_same("linear residual", epilogue.residual, y);
-  const LinearInput rows = rows_for(w, x);
-  if (observer_ != nullptr) observer_->on_linear(w, rows.x);
+  const LinearInput input = input_for(w, x);
+  if (observer_ != nullptr) observer_->on_linear(w, input.rows);
   const Bracket bracket(observer_, "linear");
-  if (x.x.dim(0) > 0) backend_.linear(w, rows, epilogue, y);
+  if (x.rows.dim(0) > 0) backend_.linear(w, input, epilogue, y);
 }
 
 TensorView ExecContext::embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids) {
@@ -223,17 +223,17 @@ TensorView ExecContext::gated_activation(Activation kind, const TensorView& gate
 }
 
 TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x) {
-  check_rows("gated_linear", x.x, gate_up.n_in());
+  check_rows("gated_linear", x.rows, gate_up.n_in());
   TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0, "[gated_linear] odd width {}", gate_up.n_out());
-  TensorView y = empty({x.x.dim(0), gate_up.n_out() / 2});
-  const LinearInput rows = rows_for(gate_up, x);
-  if (observer_ != nullptr) observer_->on_linear(gate_up, rows.x);
+  TensorView y = empty({x.rows.dim(0), gate_up.n_out() / 2});
+  const LinearInput input = input_for(gate_up, x);
+  if (observer_ != nullptr) observer_->on_linear(gate_up, input.rows);
   TensorView both;
   {
     const Bracket bracket(observer_, "linear");
-    if (x.x.dim(0) == 0 || backend_.gated_linear(gate_up, rows, kind, y)) return y;
-    both = empty({x.x.dim(0), gate_up.n_out()});
-    backend_.linear(gate_up, rows, {}, both);
+    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, kind, y)) return y;
+    both = empty({x.rows.dim(0), gate_up.n_out()});
+    backend_.linear(gate_up, input, {}, both);
   }
   const Bracket bracket(observer_, "activation");
   backend_.gated_activation(kind, both, y);

@@ -97,7 +97,7 @@ class ExecContext {
 
  private:
   // x as the backend takes it: normed here where it does not norm rows, or where someone wants to see them.
-  LinearInput rows_for(const LinearWeight& w, const LinearInput& x);
+  LinearInput input_for(const LinearWeight& w, const LinearInput& x);
 
   Backend& backend_;
   Arena& arena_;

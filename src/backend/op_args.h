@@ -32,18 +32,18 @@ struct InputGrid {
 struct LinearInput {
   enum class Norm { kNone, kLayerNorm, kRmsNorm };
 
-  TensorView x;  // [T, K] float32
+  TensorView rows;  // [T, K] float32, before the norm
   Norm norm = Norm::kNone;
   TensorView weight;  // [K], of the norm
   TensorView bias;    // [K], of a LayerNorm
   float eps = 0;
 
-  // Rows are the usual.
-  LinearInput(const TensorView& rows) : x(rows) {}  // NOLINT(google-explicit-constructor)
-  LinearInput(const Tensor& rows) : x(rows) {}      // NOLINT(google-explicit-constructor)
-  LinearInput(const TensorView& rows, Norm kind, const TensorView& norm_weight, const TensorView& norm_bias,
+  // Plain rows are the usual.
+  LinearInput(const TensorView& x) : rows(x) {}  // NOLINT(google-explicit-constructor)
+  LinearInput(const Tensor& x) : rows(x) {}      // NOLINT(google-explicit-constructor)
+  LinearInput(const TensorView& x, Norm kind, const TensorView& norm_weight, const TensorView& norm_bias,
               float norm_eps)
-      : x(rows), norm(kind), weight(norm_weight), bias(norm_bias), eps(norm_eps) {}
+      : rows(x), norm(kind), weight(norm_weight), bias(norm_bias), eps(norm_eps) {}
 };
 
 /// What a linear does after the product: y = activation(x W^T + b) + residual. `residual` may be y itself.

@@ -115,7 +115,7 @@ WindowOrder window_order(ExecContext& cx, std::span<const VisionFrame> frames, i
 }
 
 TensorView VisionAttention::operator()(ExecContext& cx, const LinearInput& x) const {
-  const std::int64_t d = x.x.dim(1);
+  const std::int64_t d = x.rows.dim(1);
   const std::int64_t dh = d / n_heads;
   TensorView y = cx.linear(qkv, x);                             // [P, 3 Dv]
   TensorView q = y.cols(0, d).split_last(n_heads, dh);          // [P, H, Dh]

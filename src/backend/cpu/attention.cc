@@ -232,12 +232,13 @@ PlainRows quantized_rows(Runtime& runtime, const AttentionArgs& args) {
   const std::int64_t all_bytes = n_tokens * n_heads * row_bytes;
   const MeanPieces pieces(args.cu_k);
   const auto n_segments = static_cast<std::int64_t>(args.cu_k.size()) - 1;
+  const std::int64_t mean_stride = ceil_div(width, 2) * 2;  // bfloat16, whole floats
   float* memory = runtime.shared_scratch(static_cast<std::size_t>(
-      ceil_div(2 * all_bytes, 4) + pieces.count() * width + n_segments * ceil_div(width, 2)));
+      ceil_div(2 * all_bytes, 4) + pieces.count() * width + n_segments * mean_stride / 2));
   auto* keys = reinterpret_cast<std::uint8_t*>(memory);
   std::uint8_t* values = keys + all_bytes;
   float* sums = memory + ceil_div(2 * all_bytes, 4);                              // [piece][width]
-  auto* means = reinterpret_cast<std::uint16_t*>(sums + pieces.count() * width);  // [segment][width]
+  auto* means = reinterpret_cast<std::uint16_t*>(sums + pieces.count() * width);  // [segment][mean_stride]
   const auto rows_of = [](const TensorView& x) {
     return [data = x.cf32(), stride = x.stride(0), head_stride = x.stride(1)](
                std::int64_t token, std::int64_t head) { return data + token * stride + head * head_stride; };
@@ -258,7 +259,7 @@ PlainRows quantized_rows(Runtime& runtime, const AttentionArgs& args) {
     const std::int64_t n_pieces = pieces.count(s);
     for (std::int64_t i = 1; i < n_pieces; ++i) runtime.pointwise.add(width, sum, sum + i * width, sum);
     const auto n = static_cast<float>(args.cu_k[s + 1] - args.cu_k[s]);
-    std::uint16_t* mean = means + static_cast<std::int64_t>(s) * ceil_div(width, 2) * 2;
+    std::uint16_t* mean = means + static_cast<std::int64_t>(s) * mean_stride;
     for (std::int64_t d = 0; n_pieces > 0 && d < width; ++d) mean[d] = f32_to_bf16(sum[d] / n);
     sum += n_pieces * width;
   }
@@ -266,7 +267,7 @@ PlainRows quantized_rows(Runtime& runtime, const AttentionArgs& args) {
     std::size_t s = 0;
     for (std::int64_t t = begin; t < end; ++t) {
       while (t >= args.cu_k[s + 1]) ++s;
-      const std::uint16_t* mean = means + static_cast<std::int64_t>(s) * ceil_div(width, 2) * 2;
+      const std::uint16_t* mean = means + static_cast<std::int64_t>(s) * mean_stride;
       for (std::int64_t head = 0; head < n_heads; ++head) {
         const std::int64_t at = (t * n_heads + head) * row_bytes;
         runtime.kv_rows.encode(kernels::KvCode::kInt8, head_dim, key(t, head), mean + head * head_dim,

@@ -66,8 +66,9 @@ struct Rows {
 };
 
 cpu::LinearArgs linear_args(const LinearInput& x, Activation activation, const TensorView& y) {
-  cpu::LinearArgs args = {x.x.dim(0), x.x.cf32(), x.x.row_stride(), cpu::function_of(activation),
-                          nullptr,    0,          y.f32(),          y.row_stride()};
+  cpu::LinearArgs args = {
+      x.rows.dim(0), x.rows.cf32(), x.rows.row_stride(), cpu::function_of(activation), nullptr, 0,
+      y.f32(),       y.row_stride()};
   args.norm = x.norm;
   if (x.norm == LinearInput::Norm::kNone) return args;
   args.norm_weight = x.weight.cf32();
@@ -121,7 +122,7 @@ class CpuBackend final : public Backend {
   void linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
               TensorView& y) override {
     const std::scoped_lock lock(mutex_);
-    if (x.x.dim(0) == 0) return;
+    if (x.rows.dim(0) == 0) return;
     cpu::LinearArgs args = linear_args(x, epilogue.activation, y);
     if (epilogue.residual.data() != nullptr) {
       args.residual = epilogue.residual.cf32();
