@@ -38,6 +38,8 @@ class LinearWeight {
   virtual std::size_t read_bytes() const noexcept = 0;
   /// Whether its products are of 8-bit integers (for rooflines).
   virtual bool multiplies_int8() const noexcept { return false; }
+  /// The grid its inputs are rounded to; none: each row by itself, or not at all.
+  virtual InputGrid input_grid() const noexcept { return {}; }
   /// The weight as it can be stored and borrowed again (LinearSpec::packed); empty when it is not quantized.
   virtual std::vector<PackedArray> packed() const { return {}; }
 };
@@ -68,6 +70,7 @@ struct LinearSpec {
   std::vector<WeightEntry> parts;          // each [N_i, K]; kept alive by their owners
   std::vector<WeightEntry> biases;         // empty, or one per part ([N_i]; an empty view means no bias)
   std::optional<QuantFormat> format = {};  // quantize to this while loading; empty: as stored
+  InputGrid input_grid = {};               // round inputs to it: int8 a channel only, others do not look
   const PackedLinear* packed = nullptr;    // ready made, used in place; parts and biases are empty then
 };
 
@@ -100,16 +103,19 @@ class Backend {
   /// Loops so far that were handed to several threads, for reports. Default: none.
   virtual std::int64_t n_parallel_loops() const noexcept { return 0; }
 
-  // Products. x [T, K], y [T, N].
+  // Products. x [T, K], y [T, N], or codes (op_args.h).
   /// Whether products with this weight norm their rows; where not, LinearInput::norm is kNone.
   virtual bool norms_rows(const LinearWeight&) const noexcept { return false; }
   virtual void linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
                       TensorView& y) = 0;
-  /// y [T, N / 2] = activation(x Wg^T + bg) * (x Wu^T + bu), where w stacks Wg and Wu, in one go. False, and
-  /// y untouched, where this backend gains nothing by it: linear and gated_activation do the same then.
-  virtual bool gated_linear(const LinearWeight&, const LinearInput&, Activation, TensorView&) {
+  /// y [T, N / 2] = activation(x Wg^T + bg) * (x Wu^T + bu), where w stacks Wg and Wu, in one go; of the
+  /// epilogue no residual. False, and y untouched, where this backend gains nothing by it: linear and
+  /// gated_activation do the same then.
+  virtual bool gated_linear(const LinearWeight&, const LinearInput&, const LinearEpilogue&, TensorView&) {
     return false;
   }
+  /// Whether linears write their outputs as codes for this one, which is their only reader.
+  virtual bool writes_codes_for(const LinearWeight&) const noexcept { return false; }
   /// y [T, D] = rows of the table; every id was checked to lie in it.
   virtual void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) = 0;
 

@@ -11,6 +11,9 @@ void check_f32(const char* op, const TensorView& x) {
   TRIPTYCH_CHECK(x.dtype() == DType::kF32, "[{}] expected float32, got {}", op, to_string(x.dtype()));
 }
 
+// Columns of codes: the kernels read whole groups.
+std::int64_t code_columns(std::int64_t k) { return (k + 7) / 8 * 8; }
+
 // Rank 2 with `width` columns (any when negative).
 void check_rows(const char* op, const TensorView& x, std::int64_t width) {
   check_f32(op, x);
@@ -93,9 +96,43 @@ TensorView ExecContext::linear(const LinearWeight& w, const LinearInput& x, cons
   return y;
 }
 
+void ExecContext::check_input(const char* op, const LinearWeight& w, const LinearInput& x) const {
+  if (!x.is_codes()) return check_rows(op, x.rows, w.n_in());
+  TRIPTYCH_CHECK(x.rows.dtype() == DType::kI8 && x.rows.rank() == 2 &&
+                     x.rows.dim(1) == code_columns(w.n_in()) && x.code_scales.dim(0) == x.rows.dim(0),
+                 "[{}] codes {} with {} scales", op, shape_of(x.rows), shape_of(x.code_scales));
+  TRIPTYCH_CHECK(w.input_grid().step > 0 && x.norm == LinearInput::Norm::kNone,
+                 "[{}] codes for a weight without a grid", op);
+}
+
+bool ExecContext::hands_codes_to(const LinearWeight& consumer) const {
+  return observer_ == nullptr && consumer.input_grid().step > 0 && backend_.writes_codes_for(consumer);
+}
+
+LinearInput ExecContext::empty_codes(const LinearWeight& consumer, std::int64_t n_rows,
+                                     LinearEpilogue& epilogue) {
+  epilogue.y_grid = consumer.input_grid();
+  epilogue.code_scales = empty({n_rows});
+  return LinearInput::codes(arena_.make(DType::kI8, {n_rows, code_columns(consumer.n_in())}),
+                            epilogue.code_scales);
+}
+
+LinearInput ExecContext::linear_for(const LinearWeight& consumer, const LinearWeight& w, const LinearInput& x,
+                                    Activation activation) {
+  TRIPTYCH_CHECK(consumer.n_in() == w.n_out(), "[linear] {} outputs for {} inputs", w.n_out(),
+                 consumer.n_in());
+  LinearEpilogue epilogue{.activation = activation, .residual = {}};
+  if (!hands_codes_to(consumer)) return linear(w, x, epilogue);
+  check_input("linear", w, x);
+  LinearInput y = empty_codes(consumer, x.rows.dim(0), epilogue);
+  const LinearInput input = input_for(w, x);
+  if (x.rows.dim(0) > 0) backend_.linear(w, input, epilogue, y.rows);
+  return y;
+}
+
 void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, TensorView y,
                               const LinearEpilogue& epilogue) {
-  check_rows("linear", x.rows, w.n_in());
+  check_input("linear", w, x);
   check_rows("linear", y, w.n_out());
   TRIPTYCH_CHECK(x.rows.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x.rows), shape_of(y));
   if (epilogue.residual.data() != nullptr) check_same("linear residual", epilogue.residual, y);
@@ -222,8 +259,24 @@ TensorView ExecContext::gated_activation(Activation kind, const TensorView& gate
   return y;
 }
 
+LinearInput ExecContext::gated_linear_for(const LinearWeight& consumer, Activation kind,
+                                          const LinearWeight& gate_up, const LinearInput& x) {
+  TRIPTYCH_CHECK(2 * consumer.n_in() == gate_up.n_out(), "[gated_linear] {} outputs for {} inputs",
+                 gate_up.n_out(), consumer.n_in());
+  if (hands_codes_to(consumer)) {
+    check_input("gated_linear", gate_up, x);
+    const Arena::Mark before = arena_.mark();
+    LinearEpilogue epilogue{.activation = kind, .residual = {}};
+    LinearInput y = empty_codes(consumer, x.rows.dim(0), epilogue);
+    const LinearInput input = input_for(gate_up, x);
+    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, epilogue, y.rows)) return y;
+    arena_.rewind(before);
+  }
+  return gated_linear(kind, gate_up, x);
+}
+
 TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x) {
-  check_rows("gated_linear", x.rows, gate_up.n_in());
+  check_input("gated_linear", gate_up, x);
   TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0, "[gated_linear] odd width {}", gate_up.n_out());
   TensorView y = empty({x.rows.dim(0), gate_up.n_out() / 2});
   const LinearInput input = input_for(gate_up, x);
@@ -231,7 +284,8 @@ TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_u
   TensorView both;
   {
     const Bracket bracket(observer_, "linear");
-    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, kind, y)) return y;
+    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, {.activation = kind, .residual = {}}, y))
+      return y;
     both = empty({x.rows.dim(0), gate_up.n_out()});
     backend_.linear(gate_up, input, {}, both);
   }

@@ -61,6 +61,10 @@ class ExecContext {
   /// The same into y, which may be the residual.
   void linear_into(const LinearWeight& w, const LinearInput& x, TensorView y,
                    const LinearEpilogue& epilogue = {});
+  /// activation(x W^T + b) for `consumer`, its only reader: codes where the backend writes them, else float32
+  /// rows.
+  LinearInput linear_for(const LinearWeight& consumer, const LinearWeight& w, const LinearInput& x,
+                         Activation activation);
   TensorView embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids);
   /// y [Tq, H * Dh].
   TensorView attention(const AttentionArgs& args);
@@ -78,6 +82,9 @@ class ExecContext {
   TensorView gated_activation(Activation kind, const TensorView& gate_up);
   /// gated_activation(kind, linear(gate_up, x)): x [T, K] -> [T, N / 2].
   TensorView gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x);
+  /// The same for `consumer`, as linear_for.
+  LinearInput gated_linear_for(const LinearWeight& consumer, Activation kind, const LinearWeight& gate_up,
+                               const LinearInput& x);
   TensorView add(const TensorView& a, const TensorView& b);
   void add_inplace(TensorView a, const TensorView& b);  // a += b
   void scale_rows(TensorView x, std::span<const float> factors);
@@ -98,6 +105,10 @@ class ExecContext {
  private:
   // x as the backend takes it: normed here where it does not norm rows, or where someone wants to see them.
   LinearInput input_for(const LinearWeight& w, const LinearInput& x);
+  void check_input(const char* op, const LinearWeight& w, const LinearInput& x) const;
+  bool hands_codes_to(const LinearWeight& consumer) const;
+  // Not initialised; sets what the epilogue says of them.
+  LinearInput empty_codes(const LinearWeight& consumer, std::int64_t n_rows, LinearEpilogue& epilogue);
 
   Backend& backend_;
   Arena& arena_;

@@ -7,6 +7,7 @@
 
 #include "backend/kv_dtype.h"
 #include "tensor/dtype.h"
+#include "tensor/input_grid.h"
 #include "tensor/tensor.h"
 
 namespace triptych {
@@ -21,18 +22,13 @@ enum class Activation {
   kRelu2,  // max(x, 0)^2
 };
 
-/// Inputs that are 8-bit integers by nature, as pixels are: each x = offset + step * q with an integer q in
-/// -128 .. 127. Products of 8-bit integers then round nothing of x; others need not look.
-struct InputGrid {
-  float step = 0;  // 0: no grid
-  float offset = 0;
-};
-
-/// What a linear multiplies: rows, or the norm of rows, which a backend may compute as it reads them.
+/// What a linear multiplies: rows, or the norm of rows, which a backend may compute as it reads them, or
+/// codes that the linear before has written (ExecContext::linear_for).
 struct LinearInput {
   enum class Norm { kNone, kLayerNorm, kRmsNorm };
 
-  TensorView rows;  // [T, K] float32, before the norm
+  TensorView rows;  // [T, K] float32, before the norm; or codes: int8 [T, K rounded up to 8], zeros from K on
+  TensorView code_scales;  // [T] float32, of codes: the grid's step, NaN for a row that was not finite
   Norm norm = Norm::kNone;
   TensorView weight;  // [K], of the norm
   TensorView bias;    // [K], of a LayerNorm
@@ -44,13 +40,24 @@ struct LinearInput {
   LinearInput(const TensorView& x, Norm kind, const TensorView& norm_weight, const TensorView& norm_bias,
               float norm_eps)
       : rows(x), norm(kind), weight(norm_weight), bias(norm_bias), eps(norm_eps) {}
+  /// Codes of the grid of the weight they are multiplied with (LinearWeight::input_grid).
+  static LinearInput codes(const TensorView& q, const TensorView& scales) {
+    LinearInput out(q);
+    out.code_scales = scales;
+    return out;
+  }
+  bool is_codes() const { return code_scales.data() != nullptr; }
 };
 
 /// What a linear does after the product: y = activation(x W^T + b) + residual. `residual` may be y itself.
 struct LinearEpilogue {
   Activation activation = Activation::kNone;
   TensorView residual;  // [T, N] float32, or empty
+  // x lies on this grid by nature: products of 8-bit integers round nothing of it, others need not look.
   InputGrid grid = {};
+  // y is written as codes of this grid, as LinearInput::codes takes them, and code_scales [T] with it.
+  InputGrid y_grid = {};
+  TensorView code_scales = {};
 };
 
 /// Attention over keys and values that lie in plain tensors: towers, resamplers, cross attention. Query

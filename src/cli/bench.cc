@@ -306,4 +306,15 @@ BenchReport run_bench(LoadedModel& model, const BenchOptions& options) {
   return bench.report();
 }
 
+InputGrids calibrate_on_test_picture(LoadedModel& model, const BenchOptions& options) {
+  Bench bench{model, options, make_test_jpeg(options.picture_width_px, options.picture_height_px)};
+  std::map<std::string, std::vector<double>> unused;
+  std::vector<MediaItem> items;
+  items.push_back(bench.prepare_picture(unused));
+  Engine engine(model, bench.engine_options(1));
+  InputRanges ranges;
+  engine.encode_media(items, &ranges);
+  return ranges.grids(model.model().part_sizes());
+}
+
 }  // namespace triptych::cli

@@ -8,6 +8,7 @@
 #include "base/profile.h"
 #include "cli/bench_parts.h"
 #include "cli/cost_model.h"
+#include "engine/calibrate.h"
 #include "engine/engine.h"
 #include "engine/load.h"
 
@@ -58,6 +59,9 @@ BenchReport run_bench(LoadedModel& model, const BenchOptions& options);
 
 /// A photograph-like picture as a JPEG file of quality 90, the same on every machine.
 std::vector<std::byte> make_test_jpeg(int width_px, int height_px);
+
+/// The ranges of the tower's activations on the picture that run_bench measures with.
+InputGrids calibrate_on_test_picture(LoadedModel& model, const BenchOptions& options);
 
 double median(std::vector<double> values);
 

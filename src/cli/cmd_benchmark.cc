@@ -51,13 +51,21 @@ std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& de
   }
   if (!flags.model.model.empty()) fail(ErrorCode::kInvalidArgument, "MODEL and --shapes exclude each other");
   const Json config = published_config(flags.shapes, flags.n_layers);
-  const LoadOptions options = flags.model.load_options();
+  LoadOptions options = flags.model.load_options();
   const std::string weights = flags.model.dtype == "auto" ? "fp16" : flags.model.dtype;
   description = fmt::format("{}, random {} weights", flags.shapes, weights);
   if (flags.n_layers > 0)
     description +=
         fmt::format(", {} of {} layers", flags.n_layers, *language_layers(published_config(flags.shapes)));
-  return LoadedModel::with_random_weights(config, options.weight_dtype.value_or(DType::kF16), options);
+  const DType dtype = options.weight_dtype.value_or(DType::kF16);
+  if (options.static_vision_inputs != true) return LoadedModel::with_random_weights(config, dtype, options);
+  // The ranges are those of the picture that will be measured.
+  options.static_vision_inputs.reset();
+  {
+    const auto dynamic = LoadedModel::with_random_weights(config, dtype, options);
+    options.input_grids = calibrate_on_test_picture(*dynamic, flags.options);
+  }
+  return LoadedModel::with_random_weights(config, dtype, options);
 }
 
 // --only LIST: which measurements.
@@ -109,7 +117,9 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
     if (all.size() == 1 && one.options.answer) {
       const Json config =
           one.shapes.empty() ? model->checkpoint().config() : published_config(one.shapes, one.n_layers);
-      dispatch = measure_dispatch(*model, config, one.model.load_options());
+      LoadOptions load = one.model.load_options();
+      load.static_vision_inputs.reset();  // of answers alone
+      dispatch = measure_dispatch(*model, config, load);
     }
     runs.push_back(std::move(run));
   }

@@ -1,6 +1,10 @@
 // triptych convert: quantizes a checkpoint once and stores it ready made.
+#include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -9,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/picture_file.h"
 #include "cli/text_table.h"
 #include "engine/packed_directory.h"
 
@@ -19,7 +24,37 @@ struct ConvertFlags {
   ModelFlags model;
   std::string out;
   bool force = false;
+  std::string calibrate;
+  std::size_t n_samples = 32;
 };
+
+// The pictures of a folder in the order of their names, n at most.
+std::vector<MediaInput> read_calibration_pictures(const std::string& folder, std::size_t n) {
+  static constexpr std::string_view kEndings[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp",
+                                                  ".gif", ".tif", ".tiff", ".ppm"};
+  std::error_code error;
+  std::vector<std::string> names;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string ending = it->path().extension().string();
+    for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings))
+      names.push_back(it->path().string());
+  }
+  if (error) fail(ErrorCode::kIo, "--calibrate {}: {}", folder, error.message());
+  if (names.empty())
+    fail(ErrorCode::kInvalidArgument,
+         "--calibrate {}: no picture in it (png, jpeg, webp, bmp, gif, tiff, ppm)", folder);
+  std::sort(names.begin(), names.end());
+  names.resize(std::min(names.size(), n));
+  std::vector<MediaInput> out;
+  for (const std::string& name : names) {
+    MediaInput picture;
+    picture.frames.push_back(read_picture(name));
+    picture.name = name;
+    out.push_back(std::move(picture));
+  }
+  return out;
+}
 
 // Unwinds through the library, so that what was begun is removed.
 struct Interrupted {};
@@ -28,6 +63,12 @@ int convert(const ConvertFlags& flags) {
   const Interrupt interrupt;
   LoadProgress bar(flags.model);
   ConvertOptions options{.load = flags.model.load_options(), .replace = flags.force};
+  if (!flags.calibrate.empty()) {
+    if (options.load.static_vision_inputs == false)
+      fail(ErrorCode::kInvalidArgument, "--calibrate finds what --vision-activations dynamic does not use");
+    options.load.static_vision_inputs.reset();
+    options.calibration_pictures = read_calibration_pictures(flags.calibrate, flags.n_samples);
+  }
   options.load.progress = [&](std::int64_t done_bytes, std::int64_t total_bytes) {
     if (Interrupt::take()) throw Interrupted();
     bar(done_bytes, total_bytes);
@@ -59,6 +100,15 @@ void add_convert_command(CLI::App& program, Action& action) {
       ->required()
       ->type_name("DIR");
   app.add_flag("--force", flags->force, "Replace what OUT holds");
+  app.add_option(
+         "--calibrate", flags->calibrate,
+         "Folder of pictures: find the ranges of the tower's activations on them and store these, for "
+         "--vision-activations static")
+      ->type_name("DIR");
+  app.add_option("--calibration-samples", flags->n_samples, "Pictures of it to look at")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}).description(""))
+      ->capture_default_str()
+      ->type_name("N");
   app.footer(
       "OUT is a complete checkpoint for this program: it loads at once, takes no private copy of the "
       "weights, "
@@ -67,6 +117,7 @@ void add_convert_command(CLI::App& program, Action& action) {
       "Examples:\n"
       "  triptych convert MODEL OUT --weights int4:g128\n"
       "  triptych convert MODEL OUT --weights int8 --lm-head auto\n"
+      "  triptych convert MODEL OUT --weights int4:g128 --calibrate PICTURES\n"
       "  triptych inspect OUT --verify");
   app.callback([flags, &action] { action = [flags] { return convert(*flags); }; });
 }

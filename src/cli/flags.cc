@@ -145,6 +145,11 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
                  "Attention of the tower in fp32 or int8 (auto: int8 beside quantized vision weights)")
       ->check(CLI::IsMember(std::vector<std::string>{"auto", "fp32", "int8"}))
       ->type_name("TYPE");
+  app.add_option("--vision-activations", vision_activations,
+                 "8-bit activations of the tower with a scale a row (dynamic), or rounded to ranges that "
+                 "`convert --calibrate` stored (static); auto: static where they are stored")
+      ->check(CLI::IsMember(std::vector<std::string>{"auto", "dynamic", "static"}))
+      ->type_name("KIND");
   app.add_option("--activations", activations,
                  "Products of prompts and pictures with bf16 weights: activations as fp32 (auto), or rounded "
                  "to bf16, twice "
@@ -191,6 +196,7 @@ LoadOptions ModelFlags::load_options() const {
   out.exact_groups = exact_groups;
   out.bf16_activations = activations == "bf16";
   if (vision_attention != "auto") out.int8_vision_attention = vision_attention == "int8";
+  if (vision_activations != "auto") out.static_vision_inputs = vision_activations == "static";
   out.check_numerics = check_numerics;
   out.vision_tower = vision_tower;
   out.tie_word_embeddings = tie_word_embeddings;

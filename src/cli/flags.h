@@ -30,6 +30,7 @@ struct ModelFlags {
   std::string vision_weights, lm_head;  // empty: as `dtype`, and int8 beside int4
   bool exact_groups = false;
   std::string vision_attention = "auto";
+  std::string vision_activations = "auto";
   std::string activations = "auto";
   bool check_numerics = false;
   std::string vision_tower;

@@ -10,6 +10,7 @@
 
 #include "base/digest.h"
 #include "base/error.h"
+#include "engine/calibrate.h"
 #include "engine/packed_directory.h"
 #include "io/mapped_file.h"
 #include "io/safetensors_stream.h"
@@ -194,6 +195,17 @@ std::size_t header_room(const WeightTable& weights, const LoadOptions& options) 
   return std::min(out, std::size_t{24} << 20);
 }
 
+// With the tower as it will be, and the rest as it is stored, which is not read.
+InputGrids find_input_grids(const fs::path& from, const ConvertOptions& options) {
+  LoadOptions load = options.load;
+  load.weight_formats.language = load.weight_formats.lm_head = std::nullopt;
+  load.weight_dtype = std::nullopt;
+  load.exact_groups = false;
+  load.progress = {};
+  const auto model = LoadedModel::open(from, load);
+  return calibrate_inputs(*model, options.calibration_pictures);
+}
+
 }  // namespace
 
 ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
@@ -213,6 +225,7 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
 
   Writer writer(directory.path() / "model.safetensors", header_room(checkpoint.weights(), options.load));
   LoadOptions load = options.load;
+  if (!options.calibration_pictures.empty()) load.input_grids = find_input_grids(from, options);
   load.sink = &writer;
   const auto model = LoadedModel::open(from, load);
   PackedConfig packed{.formats = load.weight_formats,

@@ -134,6 +134,33 @@ void check_exact_groups(const LoadOptions& options, const WeightFormats& formats
   fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
 }
 
+constexpr const char* kHowToCalibrate =
+    "--vision-activations static: there are no ranges of activations: triptych convert MODEL OUT --calibrate "
+    "FOLDER "
+    "finds them";
+
+// Whether the index has grids that are wanted; others are taken out.
+bool take_input_grids(PackedIndex& index, const LoadOptions& options) {
+  bool any = false;
+  for (StoredLinear& linear : index.linears) {
+    any = any || linear.input_grid.step > 0;
+    if (options.static_vision_inputs == false) linear.input_grid = {};
+  }
+  if (options.static_vision_inputs == true && !any) fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
+  return any && options.static_vision_inputs != false;
+}
+
+// Of a checkpoint that holds none.
+void check_input_grids(const LoadOptions& options) {
+  if (options.static_vision_inputs == true && options.input_grids.empty())
+    fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
+  if (options.input_grids.empty()) return;
+  const auto& vision = options.weight_formats.vision;
+  if (!vision || vision->code != QuantCode::kInt8 || vision->group_size != QuantFormat::kWholeRow)
+    fail(ErrorCode::kInvalidArgument, "static activations need --vision-weights int8, not {}",
+         vision ? vision->to_string() : "auto");
+}
+
 }  // namespace
 
 void check_takes_videos(const ModelInfo& info) {
@@ -231,7 +258,9 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
     check_same_formats(packed, options);
     weight_formats_ = packed.formats;
     source.tie_word_embeddings = source.tie_word_embeddings || packed.tie_word_embeddings;
-    weights = std::make_unique<PackedWeights>(checkpoint.weights(), read_packed_index(checkpoint, packed));
+    PackedIndex index = read_packed_index(checkpoint, packed);
+    static_vision_inputs_ = take_input_grids(index, options);
+    weights = std::make_unique<PackedWeights>(checkpoint.weights(), index);
   } else {
     auto table = std::make_unique<TableWeights>(checkpoint.weights());
     if (options.progress)
@@ -245,7 +274,10 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
     if (options.weight_dtype)
       weights = std::make_unique<ConvertedWeights>(std::move(weights), *options.weight_dtype);
     if (weight_formats_.any() || options.sink != nullptr)
-      weights = std::make_unique<QuantizedWeights>(std::move(weights), weight_formats_, options.sink);
+      weights = std::make_unique<QuantizedWeights>(std::move(weights), weight_formats_, options.sink,
+                                                   options.input_grids);
+    check_input_grids(options);
+    static_vision_inputs_ = !options.input_grids.empty();
   }
   check_exact_groups(options, weight_formats_);
   return weights;
@@ -265,7 +297,10 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
   if (options.weight_formats.any())
-    out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats);
+    out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats,
+                                                       nullptr, options.input_grids);
+  check_input_grids(options);
+  out->static_vision_inputs_ = !options.input_grids.empty();
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->model_ = ModelRegistry::global().find(source.config).load(source);

@@ -32,6 +32,10 @@ struct LoadOptions {
   bool exact_groups = false;                       // see CpuBackendOptions
   bool bf16_activations = false;                   // see CpuBackendOptions
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
+  /// Inputs of the tower's int8 linears are rounded to one grid each: to those that the converted directory
+  /// holds (empty: when it does), or to `input_grids` (engine/calibrate.h; by stored name).
+  std::optional<bool> static_vision_inputs = {};
+  InputGrids input_grids = {};
   bool check_numerics = false;  // engines look for infinities and NaN (backend/numerics_check.h)
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};
@@ -63,6 +67,8 @@ class LoadedModel {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   /// What matrices are quantized to: by LoadOptions, or as they are stored.
   const WeightFormats& weight_formats() const noexcept { return weight_formats_; }
+  /// Whether inputs of the tower's linears are rounded to grids of a calibration.
+  bool has_static_vision_inputs() const noexcept { return static_vision_inputs_; }
   /// Whether `triptych convert` made the directory.
   bool is_packed() const noexcept { return is_packed_; }
   /// Defaults of generation_config.json: sampling only when it says do_sample; greedy otherwise.
@@ -97,6 +103,7 @@ class LoadedModel {
   std::unique_ptr<WeightProvider> weights_;
   WeightFormats weight_formats_;
   bool is_packed_ = false;
+  bool static_vision_inputs_ = false;
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<ThreadPool> media_pool_;
   std::unique_ptr<Model> model_;

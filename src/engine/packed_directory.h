@@ -45,6 +45,9 @@ void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool);
 struct ConvertOptions {
   LoadOptions load;      // weight_formats or weight_dtype say to what
   bool replace = false;  // what OUT holds
+  /// With pictures the ranges of the tower's activations are found first and stored (engine/calibrate.h); its
+  /// weights must become int8.
+  std::vector<MediaInput> calibration_pictures = {};
 };
 struct ConvertReport {
   std::size_t n_linears = 0, n_tensors = 0, n_files = 0;  // quantized; as they were; copied beside

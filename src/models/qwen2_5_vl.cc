@@ -230,9 +230,9 @@ void Qwen25Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frame
   for (std::size_t i = 0; i < blocks_.size(); ++i)
     run_block(cx, i, h, rope, config_.sees_frame[i] ? segments : windows.segments);
   const ProfileZone zone("projector");
-  TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});           // [P/mm, mm Dv]
-  x = cx.linear(*merger_mlp_0_, x, {.activation = Activation::kGelu, .residual = {}});  // [P/mm, mm Dv]
-  x = cx.linear(*merger_mlp_2_, x);                                                     // [P/mm, D]
+  TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});                 // [P/mm, mm Dv]
+  const LinearInput f = cx.linear_for(*merger_mlp_2_, *merger_mlp_0_, x, Activation::kGelu);  // [P/mm, mm Dv]
+  x = cx.linear(*merger_mlp_2_, f);                                                           // [P/mm, D]
   cx.tap(x, "model.visual.merger");
   cx.scatter_rows(x, windows.blocks, out);  // back to the picture's order
 }
@@ -250,8 +250,8 @@ void Qwen25Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const
     cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   }
   const ArenaScope scratch(cx.arena());
-  const TensorView x =
-      cx.gated_linear(config_.vision_act, *block.gate_up_proj, block.norm2.of(h));  // [P, Fv]
+  const LinearInput x = cx.gated_linear_for(*block.down_proj, config_.vision_act, *block.gate_up_proj,
+                                            block.norm2.of(h));  // [P, Fv]
   if (tapping) cx.tap(cx.linear(*block.down_proj, x), "model.visual.blocks.0.mlp");
   cx.linear_into(*block.down_proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   cx.tap(h, "model.visual.blocks.{}", index);

@@ -200,9 +200,9 @@ void Qwen2Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
   const RopeAngles rope = axial_rope_angles(cx, frames, v.merge_size, inverse_frequencies_);
   for (std::size_t i = 0; i < blocks_.size(); ++i) run_block(cx, i, h, rope, segments);
   const ProfileZone zone("projector");
-  TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});           // [P/mm, mm Dv]
-  x = cx.linear(*merger_mlp_0_, x, {.activation = Activation::kGelu, .residual = {}});  // [P/mm, mm Dv]
-  cx.linear_into(*merger_mlp_2_, x, out);                                               // [P/mm, D]
+  const TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});           // [P/mm, mm Dv]
+  const LinearInput f = cx.linear_for(*merger_mlp_2_, *merger_mlp_0_, x, Activation::kGelu);  // [P/mm, mm Dv]
+  cx.linear_into(*merger_mlp_2_, f, out);                                                     // [P/mm, D]
   cx.tap(out, "model.visual.merger");
 }
 
@@ -219,8 +219,8 @@ void Qwen2Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const 
     cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   }
   const ArenaScope scratch(cx.arena());
-  TensorView x = cx.linear(*block.fc1, block.norm2.of(h),
-                           {.activation = config_.vision_act, .residual = {}});  // [P, Fv]
+  const LinearInput x =
+      cx.linear_for(*block.fc2, *block.fc1, block.norm2.of(h), config_.vision_act);  // [P, Fv]
   if (tapping) cx.tap(cx.linear(*block.fc2, x), "model.visual.blocks.0.mlp");
   cx.linear_into(*block.fc2, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
   cx.tap(h, "model.visual.blocks.{}", index);

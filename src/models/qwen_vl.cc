@@ -335,8 +335,8 @@ void QwenVl::run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
                                .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                                .causal = false});  // [n P, Dv]
   cx.linear_into(*block.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-  TensorView f = cx.linear(*block.c_fc, block.ln_2.of(h),
-                           {.activation = Activation::kGelu, .residual = {}});  // [n P, Fv]
+  const LinearInput f =
+      cx.linear_for(*block.c_proj, *block.c_fc, block.ln_2.of(h), Activation::kGelu);  // [n P, Fv]
   cx.linear_into(*block.c_proj, f, h, {.activation = Activation::kNone, .residual = h});
 }
 

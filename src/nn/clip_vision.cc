@@ -113,8 +113,8 @@ void ClipVision::run_layer(ExecContext& cx, const Layer& layer, int index, Tenso
   if (index == 0 && cx.tapping())
     cx.tap(cx.linear(*layer.out_proj, a), "{}.encoder.layers.0.self_attn", taps_);
   cx.linear_into(*layer.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-  TensorView f = cx.linear(*layer.fc1, layer.layer_norm2.of(h),
-                           {.activation = config_.hidden_act, .residual = {}});  // [T, F]
+  const LinearInput f =
+      cx.linear_for(*layer.fc2, *layer.fc1, layer.layer_norm2.of(h), config_.hidden_act);  // [T, F]
   if (index == 0 && cx.tapping()) cx.tap(cx.linear(*layer.fc2, f), "{}.encoder.layers.0.mlp", taps_);
   cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});
   cx.tap(h, "{}.encoder.layers.{}", taps_, index);

@@ -82,9 +82,9 @@ TensorView LlavaVision::encode(ExecContext& cx, std::span<const TensorView> pict
               features.rows(i * tokens, (i + 1) * tokens).cols(first, first + dv));
     }
   const ProfileZone zone("projector");
-  TensorView x = cx.linear(*linear_1_, features,
-                           {.activation = config_.projector_hidden_act, .residual = {}});  // [n tokens, D]
-  cx.linear_into(*linear_2_, x, out);                                                      // [n tokens, D]
+  const LinearInput x =
+      cx.linear_for(*linear_2_, *linear_1_, features, config_.projector_hidden_act);  // [n tokens, D]
+  cx.linear_into(*linear_2_, x, out);                                                 // [n tokens, D]
   cx.tap(out, "model.multi_modal_projector");
   return out;
 }

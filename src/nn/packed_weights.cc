@@ -1,6 +1,8 @@
 #include "nn/packed_weights.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "base/error.h"
 
@@ -15,6 +17,17 @@ std::vector<std::string> read_names(const JsonView& list) {
   return out;
 }
 
+InputGrid read_grid(const JsonView& json) {
+  const auto number = [&](const char* name) {
+    const auto value = static_cast<float>(json.at(name).as_double());
+    if (!std::isfinite(value)) json.at(name).fail_expected("a float32");
+    return value;
+  };
+  const InputGrid out{number("step"), number("offset")};
+  if (!(out.step >= std::numeric_limits<float>::min())) json.at("step").fail_expected("a number above zero");
+  return out;
+}
+
 StoredLinear read_linear(const JsonView& json) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   StoredLinear out{.name = json.at("name").as_string(),
@@ -25,7 +38,9 @@ StoredLinear read_linear(const JsonView& json) {
                    .matrices = read_names(json.at("matrices")),
                    .n_rows = {},
                    .biases = read_names(json.at("biases")),
+                   .input_grid = {},
                    .arrays = read_names(json.at("arrays"))};
+  if (const auto grid = json.find("input_grid")) out.input_grid = read_grid(*grid);
   std::int64_t sum = 0;
   for (const JsonView& n : json.at("n_rows").items()) {
     out.n_rows.push_back(n.as_int(1, kMost));
@@ -49,7 +64,7 @@ bool is_digest(std::string_view text) {
 Json PackedIndex::to_json() const {
   Json out = {{"format", "triptych packed weights"}, {"format_version", version}};
   out["linears"] = Json::array();
-  for (const StoredLinear& linear : linears)
+  for (const StoredLinear& linear : linears) {
     out["linears"].push_back({{"name", linear.name},
                               {"part", linear.part},
                               {"format", linear.format},
@@ -59,6 +74,9 @@ Json PackedIndex::to_json() const {
                               {"n_rows", linear.n_rows},
                               {"biases", linear.biases},
                               {"arrays", linear.arrays}});
+    if (const InputGrid& grid = linear.input_grid; grid.step > 0)
+      out["linears"].back()["input_grid"] = {{"step", grid.step}, {"offset", grid.offset}};
+  }
   out["blake2b"] = checksums;
   return out;
 }
@@ -88,6 +106,7 @@ PackedLinear find_packed_linear(const WeightTable& table, const StoredLinear& st
   PackedLinear out;
   out.n_out = stored.n_out;
   out.n_in = stored.n_in;
+  out.input_grid = stored.input_grid;
   try {
     out.format = QuantFormat::parse(stored.format);
   } catch (const Error& error) {

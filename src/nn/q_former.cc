@@ -149,8 +149,7 @@ void QFormer::cross_attention(ExecContext& cx, const Attention& attention, const
 }
 
 void QFormer::feed_forward(ExecContext& cx, const FeedForward& ffn, TensorView h) const {
-  TensorView f =
-      cx.linear(*ffn.intermediate, h, {.activation = config_.hidden_act, .residual = {}});  // [n, F]
+  const LinearInput f = cx.linear_for(*ffn.output, *ffn.intermediate, h, config_.hidden_act);  // [n, F]
   cx.linear_into(*ffn.output, f, h, {.activation = Activation::kNone, .residual = h});
   cx.layer_norm_inplace(h, ffn.norm.weight, ffn.norm.bias, ffn.norm.eps);
 }

@@ -155,6 +155,11 @@ std::optional<QuantFormat> QuantizedWeights::format_of(std::string_view part, st
   return formats_.language;
 }
 
+InputGrid QuantizedWeights::input_grid_of(std::string_view stored_name) const {
+  const auto found = grids_.find(stored_name);
+  return found == grids_.end() ? InputGrid{} : found->second;
+}
+
 void Binder::count_bytes(const WeightEntry& entry) {
   PartSizes::Size& size = sizes_.part(part_);
   (entry.is_mapped ? size.mapped_bytes : size.owned_bytes) +=
@@ -192,7 +197,7 @@ std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, std::un
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
-  sizes_.linears.push_back({made.get(), part_, name_of(key)});
+  sizes_.linears.push_back({made.get(), part_, name_of(key), weights_.published_name(key.name) + key.part});
   (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
   return made;
 }
@@ -212,6 +217,9 @@ std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key) {
 
 std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& spec) {
   spec.format = weights_.format_of(part_, spec.name);
+  if (spec.format && spec.format->code == QuantCode::kInt8 &&
+      spec.format->group_size == QuantFormat::kWholeRow)
+    spec.input_grid = weights_.input_grid_of(weights_.published_name(key.name) + key.part);
   auto made = backend_.prepare_linear(spec);
   const bool is_mapped = spec.parts.front().is_mapped;
   WeightSink* sink = weights_.sink();
@@ -232,6 +240,7 @@ std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& 
                    .matrices = {},
                    .n_rows = key.n_rows,
                    .biases = {},
+                   .input_grid = spec.input_grid,
                    .arrays = {}};
   for (const std::string& name : key.matrices) out.matrices.push_back(weights_.published_name(name));
   for (const std::string& name : key.biases)

@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "backend/backend.h"
@@ -46,6 +47,8 @@ class WeightProvider {
   virtual std::vector<std::string> unused() const = 0;
   /// What a matrix of a model's part ("vision", "language", ...) is to be quantized to; nothing: as stored.
   virtual std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const;
+  /// The grid that inputs of an int8 linear are rounded to, by its stored name; none: as they come.
+  virtual InputGrid input_grid_of(std::string_view /*stored_name*/) const { return {}; }
   /// The linear when it is stored ready made (and marks it used), else null. Throws Error(kInvalidFile) when
   /// it was made of something else.
   virtual const PackedLinear* packed(const LinearKey&) { return nullptr; }
@@ -104,13 +107,14 @@ struct WeightFormats {
   bool operator==(const WeightFormats&) const = default;
 };
 
-/// Weights of another provider, to be quantized as `formats` says. With a sink (kept by the caller) nothing
+/// Weights of another provider, to be quantized as `formats` says, with inputs rounded to `grids` (by stored
+/// name). With a sink (kept by the caller) nothing
 /// is kept in memory: what is prepared goes there, and the model can tell its sizes, but not be run.
 class QuantizedWeights : public WeightProvider {
  public:
   QuantizedWeights(std::unique_ptr<WeightProvider> from, const WeightFormats& formats,
-                   WeightSink* sink = nullptr)
-      : from_(std::move(from)), formats_(formats), sink_(sink) {}
+                   WeightSink* sink = nullptr, InputGrids grids = {})
+      : from_(std::move(from)), formats_(formats), sink_(sink), grids_(std::move(grids)) {}
   WeightSink* sink() override { return sink_; }
   std::string published_name(std::string_view name) const override { return from_->published_name(name); }
   void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
@@ -118,11 +122,13 @@ class QuantizedWeights : public WeightProvider {
   WeightEntry get(std::string_view name, const Shape& shape) override { return from_->get(name, shape); }
   std::vector<std::string> unused() const override { return from_->unused(); }
   std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const override;
+  InputGrid input_grid_of(std::string_view stored_name) const override;
 
  private:
   std::unique_ptr<WeightProvider> from_;
   WeightFormats formats_;
   WeightSink* sink_;
+  InputGrids grids_;
 };
 
 /// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
@@ -156,6 +162,7 @@ struct PartSizes {
     const LinearWeight* weight = nullptr;
     std::string part;
     std::string name;
+    std::string stored_name;  // as triptych.json has it: the first matrix as published, and which part of it
   };
   std::vector<std::pair<std::string, Size>> parts;  // in order of first use
   std::vector<Linear> linears;                      // in order of binding

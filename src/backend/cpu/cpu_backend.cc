@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <mutex>
 
@@ -65,10 +66,44 @@ struct Rows {
   }
 };
 
-cpu::LinearArgs linear_args(const LinearInput& x, Activation activation, const TensorView& y) {
-  cpu::LinearArgs args = {
-      x.rows.dim(0), x.rows.cf32(), x.rows.row_stride(), cpu::function_of(activation), nullptr, 0,
-      y.f32(),       y.row_stride()};
+// Outputs as codes: what lies beyond N is zero, and each row is taken to be finite until it is not.
+void set_code_outputs(cpu::LinearArgs& args, const LinearEpilogue& epilogue, std::int64_t n_out,
+                      const TensorView& y) {
+  args.y_grid = epilogue.y_grid;
+  args.y_codes = y.as<std::int8_t>();
+  args.y_codes_stride = y.row_stride();
+  args.y_scales = epilogue.code_scales.f32();
+  std::fill_n(args.y_scales, args.n_rows, epilogue.y_grid.step);
+  for (std::int64_t i = 0; i < args.n_rows; ++i)
+    std::fill(args.y_codes + i * args.y_codes_stride + n_out,
+              args.y_codes + i * args.y_codes_stride + y.dim(1), std::int8_t{0});
+}
+
+// `n_out` is the width of y, codes' padding aside.
+cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue, std::int64_t n_out,
+                            const TensorView& y) {
+  cpu::LinearArgs args = {};
+  args.n_rows = x.rows.dim(0);
+  args.function = cpu::function_of(epilogue.activation);
+  args.grid = epilogue.grid;
+  if (x.is_codes()) {
+    args.x_codes = x.rows.as<std::int8_t>();
+    args.x_codes_stride = x.rows.row_stride();
+    args.x_scales = x.code_scales.cf32();
+  } else {
+    args.x = x.rows.cf32();
+    args.x_stride = x.rows.row_stride();
+  }
+  if (epilogue.y_grid.step > 0) {
+    set_code_outputs(args, epilogue, n_out, y);
+  } else {
+    args.y = y.f32();
+    args.y_stride = y.row_stride();
+  }
+  if (epilogue.residual.data() != nullptr) {
+    args.residual = epilogue.residual.cf32();
+    args.residual_stride = epilogue.residual.row_stride();
+  }
   args.norm = x.norm;
   if (x.norm == LinearInput::Norm::kNone) return args;
   args.norm_weight = x.weight.cf32();
@@ -123,22 +158,19 @@ class CpuBackend final : public Backend {
               TensorView& y) override {
     const std::scoped_lock lock(mutex_);
     if (x.rows.dim(0) == 0) return;
-    cpu::LinearArgs args = linear_args(x, epilogue.activation, y);
-    if (epilogue.residual.data() != nullptr) {
-      args.residual = epilogue.residual.cf32();
-      args.residual_stride = epilogue.residual.row_stride();
-    }
+    cpu::LinearArgs args = linear_args(x, epilogue, w.n_out(), y);
     args.lean = w.multiplies_int8();
-    args.grid = epilogue.grid;
     static_cast<const cpu::CpuWeight&>(w).multiply(runtime_, args);
   }
 
-  bool gated_linear(const LinearWeight& w, const LinearInput& x, Activation activation,
+  bool writes_codes_for(const LinearWeight&) const noexcept override { return true; }
+
+  bool gated_linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
                     TensorView& y) override {
     const auto& weight = static_cast<const cpu::CpuWeight&>(w);
     if (!weight.multiplies_gated()) return false;
     const std::scoped_lock lock(mutex_);
-    cpu::LinearArgs args = linear_args(x, activation, y);
+    cpu::LinearArgs args = linear_args(x, epilogue, w.n_out() / 2, y);
     args.lean = true;
     args.gated = true;
     weight.multiply(runtime_, args);

@@ -222,20 +222,36 @@ class PackedVectors {
 
 }  // namespace
 
+namespace {
+
+// Where columns from `first` on of a row's codes go; nowhere when y is floats.
+kernels::GridCodes codes_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
+  if (args.y_codes == nullptr) return {};
+  return {args.y_codes + row * args.y_codes_stride + first, 1.0F / args.y_grid.step, args.y_grid.offset,
+          args.y_scales + row};
+}
+
+// The same of floats.
+float* floats_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
+  return args.y_codes == nullptr ? args.y + row * args.y_stride + first : nullptr;
+}
+
+}  // namespace
+
 void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,
                 std::int64_t first, std::int64_t n, const float* products) {
   runtime.pointwise.epilogue(
       {args.function, n, products, bias != nullptr ? bias + first : nullptr,
        args.residual != nullptr ? args.residual + row * args.residual_stride + first : nullptr,
-       args.y + row * args.y_stride + first, args.lean});
+       floats_at(args, row, first), args.lean, codes_at(args, row, first)});
 }
 
 void finish_gated_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t n_half,
                       std::int64_t row, std::int64_t first, std::int64_t n, const float* gate,
                       const float* up) {
   runtime.pointwise.gated({args.function, n, gate, up, bias != nullptr ? bias + first : nullptr,
-                           bias != nullptr ? bias + n_half + first : nullptr,
-                           args.y + row * args.y_stride + first, args.lean});
+                           bias != nullptr ? bias + n_half + first : nullptr, floats_at(args, row, first),
+                           args.lean, codes_at(args, row, first)});
 }
 
 std::vector<float> stacked_bias(const LinearSpec& spec) {

@@ -24,6 +24,15 @@ struct LinearArgs {
   // W stacks Wg and Wu of N / 2 rows each: y [M, N / 2] = function(x Wg^T + bg) * (x Wu^T + bu)
   bool gated = false;
   InputGrid grid = {};
+  // x as codes of the weight's own grid instead of floats, and their scales.
+  const std::int8_t* x_codes = nullptr;  // [M][x_codes_stride]
+  std::ptrdiff_t x_codes_stride = 0;
+  const float* x_scales = nullptr;
+  // y as codes of this grid instead of floats.
+  InputGrid y_grid = {};
+  std::int8_t* y_codes = nullptr;  // [M][y_codes_stride]
+  std::ptrdiff_t y_codes_stride = 0;
+  float* y_scales = nullptr;  // [M], set by the caller; NaN for rows that are not finite
   // Rows of x are normed first: by weights that multiplies_int8(), which quantize each row anyway.
   LinearInput::Norm norm = LinearInput::Norm::kNone;
   const float* norm_weight = nullptr;  // [K]

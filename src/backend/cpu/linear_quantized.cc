@@ -170,25 +170,20 @@ void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t firs
 
 namespace {
 
-// Rows whose elements are integers already.
-void take_grid_row(const LinearArgs& args, std::int64_t row, std::int64_t k, std::int8_t* q, float& scale,
-                   std::int32_t& sum) {
-  const float* x = args.x + row * args.x_stride;
-  const float inverse = 1.0F / args.grid.step;
-  sum = 0;
-  bool finite = true;
-  for (std::int64_t i = 0; i < k; ++i) {
-    const float code = std::nearbyint((x[i] - args.grid.offset) * inverse);
-    finite = finite && std::isfinite(code);
-    q[i] = static_cast<std::int8_t>(std::isfinite(code) ? std::clamp(code, -128.0F, 127.0F) : 0.0F);
-    sum += q[i];
-  }
-  scale = finite ? args.grid.step : NAN;
+// A row on a grid.
+void quantize_on_grid(const Runtime& runtime, const InputGrid& grid, std::int64_t k, const float* x,
+                      std::int8_t* q, float& scale, std::int32_t& sum) {
+  scale = grid.step;
+  runtime.pointwise.epilogue({kernels::Function::kNone,
+                              k,
+                              x,
+                              nullptr,
+                              nullptr,
+                              nullptr,
+                              false,
+                              {q, 1.0F / grid.step, grid.offset, &scale}});
+  runtime.gemm_s8.sums({k, q, k, &sum});
 }
-
-}  // namespace
-
-namespace {
 
 // Row i of what is multiplied: of x, or its norm, which is written to `normed` [k].
 const float* input_row(const Runtime& runtime, const LinearArgs& args, std::int64_t i, std::int64_t k,
@@ -205,6 +200,19 @@ const float* input_row(const Runtime& runtime, const LinearArgs& args, std::int6
 
 }  // namespace
 
+QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t k) {
+  const std::int64_t m = args.n_rows;
+  float* memory = runtime.shared_scratch(static_cast<std::size_t>(2 * m));
+  QuantizedRows out{
+      args.x_codes, args.x_codes_stride, memory, reinterpret_cast<std::int32_t*>(memory + m), nullptr, {}};
+  std::copy(args.x_scales, args.x_scales + m, out.scales);
+  runtime.parallel(m, k, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i)
+      runtime.gemm_s8.sums({k, args.x_codes + i * args.x_codes_stride, k, out.sums + i});
+  });
+  return out;
+}
+
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
                             LoadColumn load_column, std::int64_t group) {
   const std::int64_t m = args.n_rows;
@@ -215,7 +223,8 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
       runtime.shared_scratch(static_cast<std::size_t>(m * (2 + n_groups) + element_floats + m * stride / 4));
   float* more = memory + 2 * m;
   auto* elements = reinterpret_cast<Elements*>(more + m * n_groups);
-  QuantizedRows out{reinterpret_cast<std::int8_t*>(more + m * n_groups + element_floats),
+  auto* codes = reinterpret_cast<std::int8_t*>(more + m * n_groups + element_floats);
+  QuantizedRows out{codes,
                     stride,
                     memory,
                     reinterpret_cast<std::int32_t*>(memory + m),
@@ -231,11 +240,11 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
     float* normed = norms ? runtime.thread_scratch(thread) : nullptr;
     for (std::int64_t i = begin; i < end; ++i) {
       const float* x = input_row(runtime, args, i, k, normed);
-      std::int8_t* q = out.q + i * stride;
+      std::int8_t* q = codes + i * stride;
       std::fill(q + k, q + stride, std::int8_t{0});
       elements[i * kRowOutliers].column = -1;
       if (args.grid.step > 0) {
-        take_grid_row(args, i, k, q, out.scales[i], out.sums[i]);
+        quantize_on_grid(runtime, args.grid, k, x, q, out.scales[i], out.sums[i]);
         sum_groups(i);
         continue;
       }
@@ -274,7 +283,7 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
         row[e].x = x[channels[row[e].column]];
         rest[channels[row[e].column]] = 0;
       }
-      runtime.gemm_s8.quantize({k, rest, out.q + i * stride, out.scales + i, out.sums + i});
+      runtime.gemm_s8.quantize({k, rest, codes + i * stride, out.scales + i, out.sums + i});
       sum_groups(i);
     }
   });

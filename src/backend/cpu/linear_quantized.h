@@ -44,7 +44,7 @@ struct Outliers {
 
 /// Rows of x as bytes, in the runtime's shared scratch until its next use.
 struct QuantizedRows {
-  std::int8_t* q;            // [M][stride], zeros from K on
+  const std::int8_t* q;      // [M][stride], zeros from K on
   std::int64_t stride;       // K rounded up to 8
   float* scales;             // [M]
   std::int32_t* sums;        // [M] of q
@@ -53,7 +53,9 @@ struct QuantizedRows {
 };
 /// Reads one column k of the weight as floats: out [N rounded up to 64].
 using LoadColumn = FunctionRef<void(std::int64_t k, float* out)>;
-/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8). Sums by groups of
+/// The codes of `args`, with their sums.
+QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t k);
+/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or on args.grid. Sums by groups of
 /// `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns are loaded for
 /// outliers only, into the runtime's second scratch; `n_padded` is the length of one.
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "backend/cpu/linear_quantized.h"
 #include "base/error.h"
 
 namespace triptych::cpu {
@@ -23,20 +22,26 @@ CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
   if (spec.packed != nullptr) {
     panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
     scales_ = WeightArray::borrow_finite(spec, "column_scales", {n_panels * kWidth});
+    grid_ = spec.packed->input_grid;
+    if (grid_.step > 0) grid_bias_ = WeightArray::borrow_finite(spec, "grid_bias", {n_panels * kWidth});
     return;
   }
   panels_ = WeightArray::make(runtime.weight_memory, "panels", DType::kU8, panels);
   scales_ = WeightArray::make(runtime.weight_memory, "column_scales", DType::kF32, {n_panels * kWidth});
   make_panels(runtime, spec, n_out_, n_in_, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
+  grid_ = spec.input_grid;
+  if (grid_.step == 0) return;
+  grid_bias_ = WeightArray::make(runtime.weight_memory, "grid_bias", DType::kF32, {n_panels * kWidth});
+  bias_on_grid(runtime, grid_.offset, grid_bias_.f32());
 }
 
 std::size_t CpuLinearS8::owned_bytes() const noexcept {
-  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes();
+  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes() + grid_bias_.owned_bytes();
 }
 
 std::vector<PackedArray> CpuLinearS8::packed() const {
   std::vector<PackedArray> out;
-  for (const WeightArray* array : {&panels_, &scales_, &bias_}) array->append_to(out);
+  for (const WeightArray* array : {&panels_, &scales_, &bias_, &grid_bias_}) array->append_to(out);
   return out;
 }
 
@@ -69,9 +74,8 @@ void CpuLinearS8::load_column(std::int64_t k, float* out) const {
 }
 
 // Bias + offset * sum_k w: what the part of x that is the same everywhere adds.
-const float* CpuLinearS8::bias_on_grid(Runtime& runtime, float offset) const {
+void CpuLinearS8::bias_on_grid(Runtime& runtime, float offset, float* out) const {
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
-  float* out = runtime.second_scratch(static_cast<std::size_t>(n_panels * kWidth));
   runtime.parallel(n_panels, kWidth * n_in_, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = begin; p < end; ++p)
       for (std::int64_t j = 0; j < kWidth; ++j) {
@@ -83,19 +87,35 @@ const float* CpuLinearS8::bias_on_grid(Runtime& runtime, float offset) const {
         if (bias_.f32() != nullptr && row < n_out_) out[row] += bias_.f32()[row];
       }
   });
+}
+
+QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) const {
+  if (args.x_codes != nullptr) return take_codes(runtime, args, n_in_);
+  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
+  const std::int64_t n_padded = ceil_div(n_out_, kWidth) * kWidth;
+  if (args.grid.step > 0 || grid_.step == 0) return quantize_rows(runtime, args, n_in_, n_padded, load);
+  LinearArgs on_grid = args;
+  on_grid.grid = grid_;
+  return quantize_rows(runtime, on_grid, n_in_, n_padded, load);
+}
+
+// [N rounded up to 64] or null; a grid of the call comes before the weight's own.
+const float* CpuLinearS8::bias_of(Runtime& runtime, const InputGrid& grid_of_call) const {
+  if (grid_of_call.step == 0) return grid_.step > 0 ? grid_bias_.f32() : bias_.f32();
+  if (grid_of_call.offset == 0) return bias_.f32();
+  float* out = runtime.second_scratch(static_cast<std::size_t>(ceil_div(n_out_, kWidth) * kWidth));
+  bias_on_grid(runtime, grid_of_call.offset, out);
   return out;
 }
 
 void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
-  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
-  const QuantizedRows rows = quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load);
+  const QuantizedRows rows = rows_of(runtime, args);
   const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
   const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
-  const float* bias = bias_.f32();
-  if (args.grid.step > 0 && args.grid.offset != 0) bias = bias_on_grid(runtime, args.grid.offset);
+  const float* bias = bias_of(runtime, args.grid);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;
     S8Panels panels = {panel(item.panel_begin),

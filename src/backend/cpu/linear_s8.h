@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/linear_quantized.h"
 #include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
 
@@ -17,7 +18,8 @@ class CpuLinearS8 final : public CpuWeight {
  public:
   /// Borrows spec.packed, or quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row,
   /// as quant_codec's "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are
-  /// not finite, K above kS8MaxK, or stored arrays that do not fit.
+  /// not finite, K above kS8MaxK, or stored arrays that do not fit. With an input grid (of spec, or of
+  /// spec.packed) inputs are rounded to it and no element of them stays a float.
   CpuLinearS8(Runtime& runtime, const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
@@ -26,6 +28,7 @@ class CpuLinearS8 final : public CpuWeight {
   std::size_t read_bytes() const noexcept override { return total_bytes(); }
   std::size_t borrowed_bytes() const noexcept override { return total_bytes() - owned_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
+  InputGrid input_grid() const noexcept override { return grid_; }
   std::vector<PackedArray> packed() const override;
   void multiply(Runtime& runtime, const LinearArgs& args) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
@@ -36,10 +39,12 @@ class CpuLinearS8 final : public CpuWeight {
   float scale(std::int64_t row) const { return scales_.f32()[row]; }
 
  private:
-  const float* bias_on_grid(Runtime& runtime, float offset) const;
+  void bias_on_grid(Runtime& runtime, float offset, float* out) const;
+  QuantizedRows rows_of(Runtime& runtime, const LinearArgs& args) const;
+  const float* bias_of(Runtime& runtime, const InputGrid& grid_of_call) const;
   void load_column(std::int64_t k, float* out) const;
   std::size_t total_bytes() const noexcept {
-    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes();
+    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + grid_bias_.size_bytes();
   }
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
 
@@ -48,6 +53,8 @@ class CpuLinearS8 final : public CpuWeight {
   WeightArray panels_;  // [panels][panel_bytes]
   WeightArray scales_;  // [N rounded up to 64], zero beyond N
   WeightArray bias_;    // the same, or empty
+  InputGrid grid_;
+  WeightArray grid_bias_;  // with a grid: bias + offset * sum_k w
 };
 
 }  // namespace triptych::cpu

@@ -231,7 +231,8 @@ TEST(LinearS8, AChannelAHundredTimesLargerDoesNotRuinItsRows) {
       backend->linear(*weight, x->view(), {}, view);
       Tensor gated(DType::kF32, {m, kHalf});
       TensorView gated_view = gated.view();
-      ASSERT_TRUE(backend->gated_linear(*weight, x->view(), Activation::kRelu, gated_view));
+      ASSERT_TRUE(backend->gated_linear(*weight, x->view(), {.activation = Activation::kRelu, .residual = {}},
+                                        gated_view));
       double error = 0;
       double rest = 0;  // of what the other channels contribute
       for (std::int64_t r = 0; r < m; ++r)
@@ -326,7 +327,8 @@ TEST(LinearS8, GatedProductsEqualTheirTwoSteps) {
           const auto x = random_matrix(DType::kF32, m, k, 5);
           Tensor fused(DType::kF32, {m, half});
           TensorView y = fused.view();
-          ASSERT_TRUE(backend->gated_linear(*weight, x->view(), Activation::kSilu, y));
+          ASSERT_TRUE(backend->gated_linear(*weight, x->view(),
+                                            {.activation = Activation::kSilu, .residual = {}}, y));
           Tensor both(DType::kF32, {m, 2 * half});
           TensorView products = both.view();
           backend->linear(*weight, x->view(), {}, products);
@@ -344,8 +346,8 @@ TEST(LinearS8, GatedProductsEqualTheirTwoSteps) {
                                                     entry(random_matrix(DType::kF32, 96, 64, 2), "up")}));
   Tensor y(DType::kF32, {1, 96});
   TensorView view = y.view();
-  EXPECT_FALSE(
-      backend->gated_linear(*odd, random_matrix(DType::kF32, 1, 64, 5)->view(), Activation::kSilu, view));
+  EXPECT_FALSE(backend->gated_linear(*odd, random_matrix(DType::kF32, 1, 64, 5)->view(),
+                                     {.activation = Activation::kSilu, .residual = {}}, view));
 }
 
 TEST(LinearS8, RefusalsNameTheTensor) {

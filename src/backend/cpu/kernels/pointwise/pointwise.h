@@ -5,6 +5,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "backend/cpu/kernels/element_type.h"
 
@@ -17,6 +18,16 @@ namespace triptych::kernels {
 /// The same functions in the same order as Activation, which has no place in files for one instruction set.
 enum class Function : int { kNone, kGelu, kGeluTanh, kQuickGelu, kSilu, kRelu, kRelu2, kExp };
 
+/// Where results become 8-bit codes instead of floats: q = (v - offset) / step to nearest even, in -128 ..
+/// 127. The same bits from every implementation for the same v.
+struct GridCodes {
+  int8_t* q = nullptr;  // null: floats are wanted
+  float inverse_step = 0;
+  float offset = 0;
+  float* scale =
+      nullptr;  // set to NaN when a v is infinite or NaN, else left alone; may be shared by threads
+};
+
 /// y = f(x + bias) + residual; bias and residual may be null.
 struct EpilogueArgs {
   Function function;
@@ -28,6 +39,7 @@ struct EpilogueArgs {
   // Faster versions of kGeluTanh, kQuickGelu and kSilu, for values that become 8-bit integers next: absolute
   // error below 1e-6 (1 + |x|), and below zero a relative one of 2e-5 down to x = -80.
   bool lean = false;
+  GridCodes codes = {};  // with codes y is not written and may be null
 };
 
 /// y = f(gate + gate_bias) * (up + up_bias); biases may be null.
@@ -40,6 +52,7 @@ struct GatedArgs {
   const float* up_bias;
   float* y;
   bool lean = false;  // as above
+  GridCodes codes = {};
 };
 
 struct PointwiseKernels {

@@ -63,8 +63,42 @@ TRIPTYCH_INLINE Vf apply_lean(Vf x) {
   }
 }
 
+// Results as floats, or as codes of a grid.
+class Output {
+ public:
+  Output(float* y, const GridCodes& codes)
+      : y_(y),
+        q_(codes.q),
+        scale_(codes.scale),
+        inverse_step_(vset(codes.inverse_step)),
+        offset_(vset(codes.offset)) {}
+  TRIPTYCH_INLINE void put(ptrdiff_t i, Vf v, int n) {
+    if (q_ != nullptr) {
+      zeros_ = vfma(v, vzero(), zeros_);  // NaN from an infinity or NaN on
+      vstore_s8(q_ + i, vmul(vsub(v, offset_), inverse_step_), n);
+    } else if (n == kLanes) {
+      vstore(y_ + i, v);
+    } else {
+      vstore_n(y_ + i, v, n);
+    }
+  }
+  TRIPTYCH_INLINE void finish() const {
+    if (q_ == nullptr || vsum(zeros_) == 0) return;
+    float nan = __builtin_nanf("");
+    __atomic_store(scale_, &nan, __ATOMIC_RELAXED);
+  }
+
+ private:
+  float* y_;
+  int8_t* q_;
+  float* scale_;
+  Vf inverse_step_, offset_;
+  Vf zeros_ = vzero();
+};
+
 template <Function F, bool kLean = false>
 void epilogue_of(const EpilogueArgs& e) {
+  Output output(e.y, e.codes);
   for (ptrdiff_t i = 0; i < e.n; i += kLanes) {
     const int n = e.n - i < kLanes ? static_cast<int>(e.n - i) : kLanes;
     const bool whole = n == kLanes;
@@ -72,16 +106,14 @@ void epilogue_of(const EpilogueArgs& e) {
     if (e.bias != nullptr) v = vadd(v, whole ? vload(e.bias + i) : vload_n(e.bias + i, n));
     v = kLean ? apply_lean<F>(v) : apply<F>(v);
     if (e.residual != nullptr) v = vadd(v, whole ? vload(e.residual + i) : vload_n(e.residual + i, n));
-    if (whole) {
-      vstore(e.y + i, v);
-    } else {
-      vstore_n(e.y + i, v, n);
-    }
+    output.put(i, v, n);
   }
+  output.finish();
 }
 
 template <Function F, bool kLean = false>
 void gated_of(const GatedArgs& t) {
+  Output output(t.y, t.codes);
   for (ptrdiff_t i = 0; i < t.n; i += kLanes) {
     const int n = t.n - i < kLanes ? static_cast<int>(t.n - i) : kLanes;
     const bool whole = n == kLanes;
@@ -90,13 +122,9 @@ void gated_of(const GatedArgs& t) {
     Vf up = load(t.up);
     if (t.gate_bias != nullptr) gate = vadd(gate, load(t.gate_bias));
     if (t.up_bias != nullptr) up = vadd(up, load(t.up_bias));
-    const Vf v = vmul(kLean ? apply_lean<F>(gate) : apply<F>(gate), up);
-    if (whole) {
-      vstore(t.y + i, v);
-    } else {
-      vstore_n(t.y + i, v, n);
-    }
+    output.put(i, vmul(kLean ? apply_lean<F>(gate) : apply<F>(gate), up), n);
   }
+  output.finish();
 }
 
 void epilogue(const EpilogueArgs& e) {

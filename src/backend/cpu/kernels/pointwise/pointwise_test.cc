@@ -210,5 +210,58 @@ TEST(Pointwise, EverySizeMisalignedAndInPlace) {
   }
 }
 
+// Codes are those of the floats the same kernel gives, rounded as the oracle rounds.
+TEST(Pointwise, CodesOfAGrid) {
+  constexpr float kStep = 0.0375F;
+  constexpr float kOffset = 1.3F;  // codes of -3.5 .. 6.0625; what lies outside is cut off
+  for (const Isa isa : isas_to_test()) {
+    const PointwiseKernels& k = pointwise_kernels(isa);
+    for (const int n : sizes_around(16)) {
+      const auto size = static_cast<std::size_t>(n);
+      std::vector<float> a = random_floats(size, 1, 5.0F);
+      if (n > 2) a[1] = kOffset + 2.5F * kStep;  // a tie
+      const std::vector<float> b = random_floats(size, 2);
+      for (const Function f : kFunctions)
+        for (const bool lean : {false, true})
+          for (const bool is_gated : {false, true}) {
+            std::vector<float> y(size);
+            std::vector<std::int8_t> q(size + 2, 99);
+            std::vector<std::int8_t> expected(size + 2, 99);
+            float scale = kStep;
+            GridCodes codes{q.data() + 1, 1.0F / kStep, kOffset, &scale};
+            if (is_gated) {
+              k.gated({f, n, a.data(), b.data(), b.data(), nullptr, y.data(), lean});
+              k.gated({f, n, a.data(), b.data(), b.data(), nullptr, nullptr, lean, codes});
+            } else {
+              k.epilogue({f, n, a.data(), b.data(), nullptr, y.data(), lean});
+              k.epilogue({f, n, a.data(), b.data(), nullptr, nullptr, lean, codes});
+            }
+            codes.q = expected.data() + 1;
+            kPointwiseScalar.epilogue(
+                {Function::kNone, n, y.data(), nullptr, nullptr, nullptr, false, codes});
+            ASSERT_EQ(q, expected) << k.name << " function " << static_cast<int>(f) << " n=" << n;
+            EXPECT_EQ(scale, kStep);
+          }
+    }
+  }
+}
+
+TEST(Pointwise, CodesTellOfInfinitiesAndNan) {
+  for (const Isa isa : isas_to_test())
+    for (const float bad : {INFINITY, -INFINITY, static_cast<float>(NAN)})
+      for (const std::size_t at : {std::size_t{0}, std::size_t{16}, std::size_t{36}}) {
+        std::vector<float> x(37, 1.0F);
+        std::vector<std::int8_t> q(x.size());
+        float scale = 0.5F;
+        const EpilogueArgs args{Function::kNone, 37,      x.data(), nullptr,
+                                nullptr,         nullptr, false,    {q.data(), 2, 0, &scale}};
+        pointwise_kernels(isa).epilogue(args);
+        EXPECT_EQ(scale, 0.5F);
+        x[at] = bad;
+        pointwise_kernels(isa).epilogue(args);
+        EXPECT_TRUE(std::isnan(scale)) << pointwise_kernels(isa).name << " " << bad << " at " << at;
+      }
+}
+
 }  // namespace
 }  // namespace triptych::kernels

@@ -1,6 +1,9 @@
 // The oracle of pointwise.h: the formulas in double precision, rounded once.
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 
 #include "backend/cpu/kernels/pointwise/pointwise.h"
 
@@ -32,10 +35,24 @@ float apply(Function function, float value) {
   return value;
 }
 
+// A result as a float, or as a code of a grid.
+void put(float* y, const GridCodes& codes, std::ptrdiff_t i, float v) {
+  if (codes.q == nullptr) {
+    y[i] = v;
+  } else if (std::isfinite(v)) {
+    const float code = std::nearbyint((v - codes.offset) * codes.inverse_step);
+    codes.q[i] = static_cast<std::int8_t>(std::clamp(code, -128.0F, 127.0F));
+  } else {
+    codes.q[i] = 0;
+    std::atomic_ref<float>(*codes.scale)
+        .store(std::numeric_limits<float>::quiet_NaN(), std::memory_order_relaxed);
+  }
+}
+
 void epilogue(const EpilogueArgs& e) {
   for (std::ptrdiff_t i = 0; i < e.n; ++i) {
     const float v = apply(e.function, e.bias != nullptr ? e.x[i] + e.bias[i] : e.x[i]);
-    e.y[i] = e.residual != nullptr ? v + e.residual[i] : v;
+    put(e.y, e.codes, i, e.residual != nullptr ? v + e.residual[i] : v);
   }
 }
 
@@ -43,7 +60,7 @@ void gated(const GatedArgs& t) {
   for (std::ptrdiff_t i = 0; i < t.n; ++i) {
     const float gate = t.gate_bias != nullptr ? t.gate[i] + t.gate_bias[i] : t.gate[i];
     const float up = t.up_bias != nullptr ? t.up[i] + t.up_bias[i] : t.up[i];
-    t.y[i] = apply(t.function, gate) * up;
+    put(t.y, t.codes, i, apply(t.function, gate) * up);
   }
 }
 

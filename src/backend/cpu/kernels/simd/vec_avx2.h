@@ -236,6 +236,21 @@ TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
   return _mm256_cvtepi32_ps(kHigh ? _mm256_srli_epi32(v, 4) : _mm256_and_si256(v, _mm256_set1_epi32(15)));
 }
 
+/// To nearest even, in -128 .. 127; of n < 8 lanes only those are written.
+TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
+  const Vf in_range = vmin(vset(127.0F), vmax(vset(-128.0F), v));
+  const Vi words = _mm256_cvtps_epi32(in_range);
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
+  const __m128i bytes = _mm_packs_epi16(halves, halves);
+  if (n == 8) {
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), bytes);
+  } else {
+    char part[8];
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(part), bytes);
+    memcpy(p, part, static_cast<size_t>(n));
+  }
+}
+
 /// The sums of four vectors' lanes.
 #define TRIPTYCH_HAS_SUM4
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {

@@ -274,6 +274,17 @@ TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
   return _mm512_cvtepi32_ps(kHigh ? _mm512_srli_epi32(v, 4) : _mm512_and_si512(v, _mm512_set1_epi32(15)));
 }
 
+/// To nearest even, in -128 .. 127; of n < 16 lanes only those are written.
+TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
+  const Vf in_range = vmin(vset(127.0F), vmax(vset(-128.0F), v));
+  const __m128i bytes = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(in_range));
+  if (n == 16) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+  } else {
+    _mm_mask_storeu_epi8(p, static_cast<__mmask16>((1U << n) - 1U), bytes);
+  }
+}
+
 TRIPTYCH_INLINE void prefetch_l1(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
 TRIPTYCH_INLINE void prefetch_l2(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 

@@ -264,6 +264,21 @@ TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
   return {vcvtq_f32_u32(vmovl_u16(vget_low_u16(wide))), vcvtq_f32_u32(vmovl_high_u16(wide))};
 }
 
+/// To nearest even, in -128 .. 127; of n < 8 lanes only those are written.
+TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
+  const Vf in_range = vmin(vset(127.0F), vmax(vset(-128.0F), v));
+  const int16x8_t halves =
+      vcombine_s16(vmovn_s32(vcvtnq_s32_f32(in_range.low)), vmovn_s32(vcvtnq_s32_f32(in_range.high)));
+  const int8x8_t bytes = vmovn_s16(halves);
+  if (n == 8) {
+    vst1_s8(p, bytes);
+  } else {
+    int8_t part[8];
+    vst1_s8(part, bytes);
+    memcpy(p, part, static_cast<size_t>(n));
+  }
+}
+
 /// The sums of four vectors' lanes.
 #define TRIPTYCH_HAS_SUM4
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
