@@ -85,6 +85,11 @@ std::map<std::string, DTypeShare> dtype_histogram(const WeightTable& weights) {
   return out;
 }
 
+// As --vision-activations has it.
+const char* activations_word(const LoadedModel& model) {
+  return model.has_static_vision_inputs() ? "static" : "dynamic";
+}
+
 std::vector<std::pair<const char*, std::optional<QuantFormat>>> parts_of(const WeightFormats& formats) {
   return {{"language", formats.language}, {"vision", formats.vision}, {"lm_head", formats.lm_head}};
 }
@@ -110,6 +115,7 @@ JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, cons
       out["quantized"] = {{"stored", it.model->is_packed()}};
       for (const auto& [name, format] : parts_of(formats))
         out["quantized"][name] = format ? JsonOut(format->to_string()) : JsonOut();
+      out["quantized"]["vision_activations"] = activations_word(*it.model);
     }
     out["language_model"] = {{"layers", info.n_layers},
                              {"hidden_size", info.hidden_size},
@@ -146,7 +152,7 @@ void print_model(const LoadedModel& model, const Estimate& e) {
     for (const auto& [name, format] : parts_of(formats))
       std::printf("%s %s %s", name == parts_of(formats).front().first ? ":" : ",", name,
                   format ? format->to_string().c_str() : "as stored");
-    std::printf("\n");
+    std::printf("\nactivations of the tower: %s\n", activations_word(model));
   }
   TextTable parts({{"part", Align::kLeft}, {"parameters"}, {"read per pass"}, {"in place"}, {"private"}});
   double n_parameters = 0;

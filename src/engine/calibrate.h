@@ -1,5 +1,6 @@
-// Ranges of what the linears of towers, projectors and resamplers multiply, found on some pictures: activations
-// can then be rounded to one grid a linear (InputGrid), and a linear can write what the next one multiplies.
+// Ranges of what the linears of towers, projectors and resamplers multiply, found on some pictures:
+// activations can then be rounded to one grid a linear (InputGrid), and a linear can write what the next one
+// multiplies.
 #pragma once
 
 #include <unordered_map>
@@ -20,8 +21,8 @@ class InputRanges final : public ExecObserver {
   /// Throws Error(kInvalidArgument) when an input is not finite.
   void on_linear(const LinearWeight& weight, const TensorView& x) override;
 
-  /// The grid whose codes -128 and 127 are the smallest and the largest input, for all linears that were seen but
-  /// those of the language model.
+  /// The grid whose codes -128 and 127 are the smallest and the largest input, for all linears that were seen
+  /// but those of the language model.
   InputGrids grids(const PartSizes& sizes) const;
 
  private:
@@ -31,8 +32,8 @@ class InputRanges final : public ExecObserver {
   std::unordered_map<const LinearWeight*, Range> ranges_;
 };
 
-/// Runs the tower over these pictures. Throws Error(kInvalidArgument) without one, or for a model whose pictures
-/// meet no linear but the language model's.
+/// Runs the tower over these pictures. Throws Error(kInvalidArgument) without one, or for a model whose
+/// pictures meet no linear but the language model's.
 InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures);
 
 }  // namespace triptych

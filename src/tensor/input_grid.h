@@ -7,8 +7,8 @@
 
 namespace triptych {
 
-/// x = offset + step * q with an integer q in -128 .. 127: inputs that are so by nature, as pixels are, or that
-/// are rounded to it because calibration found their range.
+/// x = offset + step * q with an integer q in -128 .. 127: inputs that are so by nature, as pixels are, or
+/// that are rounded to it because calibration found their range.
 struct InputGrid {
   float step = 0;  // 0: no grid
   float offset = 0;

@@ -189,6 +189,63 @@ TEST(Convert, Refusals) {
   EXPECT_EQ(n_left, 0);
 }
 
+// Activations on grids of a calibration, and those of each row again.
+TEST(Convert, Calibration) {
+  const Scratch scratch;
+  const auto scene = kSource / "assets/eval/scenes/0000.png";
+  const auto pictures = scratch.path() / "pictures";
+  std::filesystem::create_directory(pictures);
+  for (const char* name : {"a.png", "b.PNG"}) std::filesystem::copy_file(scene, pictures / name);
+  write_file(pictures / "notes.txt", "no picture");
+  const auto out = convert(scratch, kModel, {"--weights", "int8", "--calibrate", pictures.string()});
+  const std::string picture = scene.string();
+  const auto logits = [&](const std::filesystem::path& model, const std::vector<std::string>& flags) {
+    return logits_of(scratch, model, "What is this?", picture, flags);
+  };
+  const std::string dynamic = logits(kModel, {"--weights", "int8"});
+  const std::string stored = logits(out, {});
+  EXPECT_NE(stored, dynamic);
+  EXPECT_EQ(logits(out, {"--vision-activations", "static"}), stored);
+  EXPECT_EQ(logits(out, {"--vision-activations", "dynamic"}), dynamic);
+  EXPECT_EQ(
+      triptych({"run", out.string(), "--image", picture, "--prompt", "x", "--max-tokens", "1"}).exit_code, 0);
+  EXPECT_THAT(triptych({"inspect", out.string()}).out, HasSubstr("activations of the tower: static"));
+  int n_grids = 0;
+  const json index = json::parse(read_file(out / "triptych.json"));
+  for (const json& linear : index["linears"]) {
+    // No model reads the tower's last layer.
+    const std::string name = linear["name"];
+    const bool has_grid =
+        name.find("language_model") == std::string::npos && name.find("layers.3.") == std::string::npos;
+    EXPECT_EQ(linear.contains("input_grid"), has_grid) << name;
+    n_grids += linear.contains("input_grid") ? 1 : 0;
+  }
+  EXPECT_GT(n_grids, 3);
+
+  const std::string model = kModel.string(), x = (scratch.path() / "x").string();
+  expect_bad_input(
+      triptych({"run", model, "--weights", "int8", "--vision-activations", "static", "--prompt", "x"}),
+      "--calibrate FOLDER finds them");
+  const auto plain = convert(scratch, kModel, {"--weights", "int8"}, "plain");
+  expect_bad_input(triptych({"run", plain.string(), "--vision-activations", "static", "--prompt", "x"}),
+                   "--calibrate FOLDER finds them");
+  const auto refused = [&](std::vector<std::string> flags, const std::string& why) {
+    flags.insert(flags.begin(), {"convert", model, x});
+    expect_bad_input(triptych(flags), why);
+    EXPECT_FALSE(std::filesystem::exists(x));
+  };
+  const std::string from = pictures.string();
+  refused({"--weights", "int4", "--vision-weights", "int4", "--calibrate", from},
+          "need --vision-weights int8");
+  refused({"--weights", "bf16", "--calibrate", from}, "need --vision-weights int8");
+  refused({"--weights", "int8", "--calibrate", from, "--vision-activations", "dynamic"}, "does not use");
+  refused({"--weights", "int8", "--calibrate", from + "/none"}, "No such file");
+  std::filesystem::create_directory(scratch.path() / "empty");
+  refused({"--weights", "int8", "--calibrate", (scratch.path() / "empty").string()}, "no picture in it");
+  write_file(pictures / "a.png", "broken");
+  refused({"--weights", "int8", "--calibrate", from}, "a.png");
+}
+
 class DamagedTest : public testing::Test {
  protected:
   DamagedTest() : out_(convert(scratch_, kModel, {"--weights", "int4:g32"})) {}
@@ -236,6 +293,19 @@ TEST_F(DamagedTest, IndexThatDoesNotFit) {
   expect_bad_input(changed([](json& d) { d["linears"][1] = d["linears"][0]; }), "twice");
   expect_bad_input(changed([](json& d) { d["linears"].erase(0); }), "");
   expect_bad_input(changed([](json& d) { d["blake2b"].erase(d["blake2b"].begin()); }), "tensors");
+}
+
+TEST_F(DamagedTest, Grids) {
+  const auto with_grid = [&](const json& grid) {
+    edit_index([&](json& d) { d["linears"][0]["input_grid"] = grid; });
+    return run();
+  };
+  expect_bad_input(with_grid({{"step", 0}, {"offset", 1}}), "step: expected a number above zero");
+  expect_bad_input(with_grid({{"step", -1}, {"offset", 1}}), "step: expected a number above zero");
+  expect_bad_input(with_grid({{"step", 1e-42}, {"offset", 1}}), "step: expected a number above zero");
+  expect_bad_input(with_grid({{"step", 1}, {"offset", 1e300}}), "offset: expected a float32");
+  expect_bad_input(with_grid({{"step", 1}}), "offset");
+  expect_bad_input(with_grid(3), "input_grid");
 }
 
 TEST_F(DamagedTest, WeightFile) {

@@ -1,0 +1,74 @@
+#include "engine/calibrate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cpu/cpu_backend.h"
+#include "base/error.h"
+
+namespace triptych {
+namespace {
+
+struct Fixture {
+  std::unique_ptr<Backend> backend = make_cpu_backend({1, false, std::nullopt});
+  Tensor w{DType::kF32, {8, 4}};
+  std::unique_ptr<LinearWeight> weight;
+  Fixture() {
+    LinearSpec spec;
+    spec.name = "w";
+    spec.parts.push_back({"w", w.view(), std::make_shared<Tensor>(Tensor::copy_of(w.view())), "test"});
+    weight = backend->prepare_linear(spec);
+  }
+};
+
+TEST(Calibrate, GridsReachFromTheSmallestToTheLargestInput) {
+  const Fixture tower;
+  const Fixture unseen;
+  const Fixture language;
+  InputRanges ranges;
+  Tensor x(DType::kF32, {2, 4});
+  const float values[2][8] = {{0, 1, -0.5F, 2, 0, 0, 0, 0}, {0.25F, 0, 0, 0, 0, 0, 4.6F, 0}};
+  for (const auto& call : values) {
+    std::copy(std::begin(call), std::end(call), x.view().f32());
+    ranges.on_linear(*tower.weight, x.view());
+    ranges.on_linear(*language.weight, x.view());
+  }
+  PartSizes sizes;
+  sizes.linears.push_back({tower.weight.get(), "vision", "shown", "a.weight"});
+  sizes.linears.push_back({unseen.weight.get(), "vision", "shown", "b.weight"});
+  sizes.linears.push_back({language.weight.get(), "language", "shown", "c.weight"});
+  const InputGrids grids = ranges.grids(sizes);
+  ASSERT_EQ(grids.size(), 1U);
+  const InputGrid grid = grids.at("a.weight");
+  EXPECT_NEAR(grid.step, 5.1F / 255, 1e-6F);
+  EXPECT_NEAR(grid.offset - 128 * grid.step, -0.5F, 1e-5F);
+  EXPECT_NEAR(grid.offset + 127 * grid.step, 4.6F, 1e-5F);
+}
+
+TEST(Calibrate, InputsThatNeverChangeHaveAStep) {
+  const Fixture tower;
+  for (const float value : {0.0F, -3.0F}) {
+    InputRanges ranges;
+    Tensor x(DType::kF32, {1, 4});
+    std::fill_n(x.view().f32(), 4, value);
+    ranges.on_linear(*tower.weight, x.view());
+    PartSizes sizes;
+    sizes.linears.push_back({tower.weight.get(), "vision", "", "a"});
+    const InputGrid grid = ranges.grids(sizes).at("a");
+    EXPECT_GE(grid.step, std::numeric_limits<float>::min());
+    EXPECT_TRUE(std::isfinite(1.0F / grid.step));
+  }
+}
+
+TEST(Calibrate, RefusesWhatIsNotFinite) {
+  const Fixture tower;
+  InputRanges ranges;
+  Tensor x(DType::kF32, {1, 4});
+  std::fill_n(x.view().f32(), 4, 1.0F);
+  x.view().f32()[2] = INFINITY;
+  EXPECT_THROW(ranges.on_linear(*tower.weight, x.view()), Error);
+}
+
+}  // namespace
+}  // namespace triptych
