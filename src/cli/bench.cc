@@ -314,6 +314,8 @@ InputGrids calibrate_on_test_picture(LoadedModel& model, const BenchOptions& opt
   Engine engine(model, bench.engine_options(1));
   InputRanges ranges;
   engine.encode_media(items, &ranges);
+  ranges.begin_histograms();
+  engine.encode_media(items, &ranges);
   return ranges.grids(model.model().part_sizes());
 }
 

@@ -83,7 +83,7 @@ int run_eval(const EvalFlags& flags) {
     in_fp32.dtype = "fp32";
     in_fp32.vision_weights = in_fp32.lm_head = "";
     in_fp32.exact_groups = false;
-    in_fp32.vision_attention = in_fp32.activations = "auto";
+    in_fp32.vision_attention = in_fp32.vision_activations = in_fp32.activations = "auto";
     if (!flags.reference.empty()) in_fp32.model = flags.reference;
     reference = in_fp32.open();
   }

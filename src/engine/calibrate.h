@@ -3,7 +3,9 @@
 // multiplies.
 #pragma once
 
+#include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "backend/exec_context.h"
 #include "engine/load.h"
@@ -13,27 +15,35 @@
 
 namespace triptych {
 
-/// Notes the smallest and the largest input of every linear that it sees run.
+/// Notes how the inputs of every linear that it sees run are spread: first their ends, then, in a second run
+/// over the same pictures, a histogram.
 class InputRanges final : public ExecObserver {
  public:
   bool wants_taps() const noexcept override { return false; }
   void on_tap(std::string_view, const TensorView&) override {}
   /// Throws Error(kInvalidArgument) when an input is not finite.
   void on_linear(const LinearWeight& weight, const TensorView& x) override;
+  /// The ends are known.
+  void begin_histograms();
 
-  /// The grid whose codes -128 and 127 are the smallest and the largest input, for all linears that were seen
-  /// but those of the language model.
+  /// The grids with the least squared error, rounding inside and what is cut off together, for all linears
+  /// that were seen but those of the language model. Without histograms nothing is cut off.
   InputGrids grids(const PartSizes& sizes) const;
 
  private:
-  struct Range {
-    float low, high;
+  struct Spread {
+    float low = 0, high = 0;
+    std::vector<std::uint64_t> counts;  // of equal pieces from low to high; empty in the first run
   };
-  std::unordered_map<const LinearWeight*, Range> ranges_;
+  static void note_ends(Spread& spread, bool is_new, const TensorView& x);
+  static void count(Spread& spread, const TensorView& x);
+
+  bool counting_ = false;
+  std::unordered_map<const LinearWeight*, Spread> spreads_;
 };
 
-/// Runs the tower over these pictures. Throws Error(kInvalidArgument) without one, or for a model whose
-/// pictures meet no linear but the language model's.
+/// Runs the tower over these pictures, twice. Throws Error(kInvalidArgument) without one, or for a model
+/// whose pictures meet no linear but the language model's.
 InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures);
 
 }  // namespace triptych

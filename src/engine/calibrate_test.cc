@@ -2,10 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <memory>
 
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
+#include "base/rng.h"
 
 namespace triptych {
 namespace {
@@ -58,6 +62,42 @@ TEST(Calibrate, InputsThatNeverChangeHaveAStep) {
     const InputGrid grid = ranges.grids(sizes).at("a");
     EXPECT_GE(grid.step, std::numeric_limits<float>::min());
     EXPECT_TRUE(std::isfinite(1.0F / grid.step));
+  }
+}
+
+// A few values far out are cut off where that errs less than a coarser grid for all others.
+TEST(Calibrate, CutsOffWhatCostsLess) {
+  constexpr std::int64_t k = 4, n = 50000;
+  Tensor x(DType::kF32, {n, k});
+  Rng rng(3);
+  for (std::int64_t i = 0; i < n * k; ++i) x.view().f32()[i] = rng.uniform_f32() * 2 - 1;
+  for (const float far : {1.5F, 30.0F}) {
+    x.view().f32()[7] = far;
+    const Fixture tower;
+    InputRanges ranges;
+    ranges.on_linear(*tower.weight, x.view());
+    ranges.begin_histograms();
+    ranges.on_linear(*tower.weight, x.view());
+    PartSizes sizes;
+    sizes.linears.push_back({tower.weight.get(), "vision", "", "a"});
+    const InputGrid found = ranges.grids(sizes).at("a");
+    const auto error = [&](const InputGrid& grid) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < n * k; ++i) {
+        const float v = x.view().f32()[i];
+        const float code = std::clamp(std::nearbyint((v - grid.offset) / grid.step), -128.0F, 127.0F);
+        sum += std::pow(static_cast<double>(v - grid.offset - grid.step * code), 2);
+      }
+      return sum;
+    };
+    const auto between = [](float low, float high) {
+      const float step = (high - low) / 255;
+      return InputGrid{step, low + 128 * step};
+    };
+    double least = error(between(-1, far));
+    for (float high = 0.9F; high < far; high += 0.05F) least = std::min(least, error(between(-1, high)));
+    EXPECT_LT(error(found), 1.02 * least) << far;
+    EXPECT_LT(error(found), 0.9 * error(between(-1, far))) << far;
   }
 }
 

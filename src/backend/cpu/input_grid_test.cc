@@ -70,8 +70,7 @@ TEST(InputGrid, ProductsAreThoseOfRoundedInputs) {
       for (const std::int64_t k : {1, 66, 300})
         for (const std::int64_t m : {1, 3, 40}) {
           constexpr std::int64_t n = 130;
-          const Made linear =
-              make(*backend, {.n_out = n, .n_in = k, .grid = kGrid, .with_bias = with_bias});
+          const Made linear = make(*backend, {.n_out = n, .n_in = k, .grid = kGrid, .with_bias = with_bias});
           EXPECT_EQ(linear.weight->input_grid(), kGrid);
           const Tensor x = random_tensor({m, k}, 9, 1.5F);
           Arena arena;
@@ -114,7 +113,8 @@ TEST(InputGrid, CodesGiveTheBitsOfRoundingLater) {
             const Made gate_up = make(*backend, {.n_out = 2 * width, .n_in = 96, .format = format});
             const Made second = make(*backend, {.n_out = 80, .n_in = width, .grid = kGrid, .seed = 3});
             const Tensor x = random_tensor({m, 96}, 4);
-            const LinearInput input(x, LinearInput::Norm::kLayerNorm, norm_weight.view(), norm_bias.view(), 1e-5F);
+            const LinearInput input(x, LinearInput::Norm::kLayerNorm, norm_weight.view(), norm_bias.view(),
+                                    1e-5F);
             const auto run = [&](ExecObserver* observer) {
               Arena arena;
               ExecContext cx(*backend, arena, observer);
@@ -131,8 +131,8 @@ TEST(InputGrid, CodesGiveTheBitsOfRoundingLater) {
               return out;
             };
             Onlooker onlooker;
-            ASSERT_EQ(run(nullptr), run(&onlooker)) << to_string(isa) << " " << format << " width " << width << ", "
-                                                    << m << " rows";
+            ASSERT_EQ(run(nullptr), run(&onlooker))
+                << to_string(isa) << " " << format << " width " << width << ", " << m << " rows";
           }
     }
 }
@@ -150,7 +150,8 @@ TEST(InputGrid, ARowThatIsNotFiniteStaysSo) {
     ASSERT_TRUE(f.is_codes());
     const TensorView y = cx.linear(*second.weight, f);
     for (std::int64_t r = 0; r < 9; ++r)
-      for (std::int64_t j = 0; j < 80; ++j) EXPECT_EQ(std::isnan(y.row(r).cf32()[j]), r == 4) << r << " " << j;
+      for (std::int64_t j = 0; j < 80; ++j)
+        EXPECT_EQ(std::isnan(y.row(r).cf32()[j]), r == 4) << r << " " << j;
   }
 }
 
