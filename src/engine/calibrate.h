@@ -10,7 +10,6 @@
 #include "backend/exec_context.h"
 #include "engine/load.h"
 #include "media/image.h"
-#include "nn/weights.h"
 #include "tensor/input_grid.h"
 
 namespace triptych {
