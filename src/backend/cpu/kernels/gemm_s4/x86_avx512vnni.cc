@@ -109,48 +109,59 @@ void rows(const S4RowsArgs& t) {
 }
 
 // 16 columns of four elements: bits [shift, shift + 4) of each byte become signed bytes (q - zero) * ratio,
-// plus 128.
-template <int kShift>
-inline __m512i requantize4(__m512i codes, __m512i zero, __m512 ratio) {
-  const __m512i nibble = _mm512_set1_epi32(15);
-  const __m512i byte = _mm512_set1_epi32(255);
-  __m512i out = _mm512_setzero_si512();
+// plus 128. The codes as floats come out of a table, `levels`: code - 8, or the code when `zero` is taken
+// off.
+template <int kShift, bool kAsymmetric>
+inline __m512i requantize4(__m512i codes, __m512 levels, __m512 zero, __m512 ratio) {
+  __m512i w[4];
 #pragma GCC unroll 4
   for (int j = 0; j < 4; ++j) {
-    const __m512i q = _mm512_sub_epi32(
-        _mm512_and_si512(_mm512_srli_epi32(codes, 8 * static_cast<unsigned>(j) + kShift), nibble), zero);
-    const __m512i w = _mm512_cvtps_epi32(_mm512_mul_ps(_mm512_cvtepi32_ps(q), ratio));
-    out = _mm512_or_si512(out, _mm512_slli_epi32(_mm512_and_si512(w, byte), 8 * static_cast<unsigned>(j)));
+    // A look-up takes the lowest four bits of its index.
+    __m512 q = _mm512_permutexvar_ps(_mm512_srli_epi32(codes, 8 * static_cast<unsigned>(j) + kShift), levels);
+    if constexpr (kAsymmetric) q = _mm512_sub_ps(q, zero);
+    w[j] = _mm512_cvtps_epi32(_mm512_mul_ps(q, ratio));
   }
-  return _mm512_xor_si512(out, _mm512_set1_epi8(-128));
+  // Packing puts the bytes of four columns in the order of elements; each column wants its own together.
+  const __m512i packed = _mm512_packs_epi16(_mm512_packs_epi32(w[0], w[1]), _mm512_packs_epi32(w[2], w[3]));
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+  return _mm512_xor_si512(_mm512_shuffle_epi8(packed, order), _mm512_set1_epi8(-128));
 }
 
-void requantize(const S4RequantizeArgs& t) {
+template <bool kAsymmetric>
+void requantize_panel(const S4RequantizeArgs& t) {
   const S4Layout& layout = t.layout;
   const uint8_t* at = t.panel;
   uint8_t* out = t.out;
+  const __m512 codes_as_floats = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  const __m512 levels = kAsymmetric ? codes_as_floats : _mm512_sub_ps(codes_as_floats, _mm512_set1_ps(8));
   for (ptrdiff_t g = 0; g < layout.n_groups(); ++g) {
     const ptrdiff_t n_blocks = layout.blocks(g);
     const uint8_t* tail = at + n_blocks * 256;
     __m512 ratio[4];
-    __m512i zero[4];
+    __m512 zero[4];
 #pragma GCC unroll 4
     for (int c = 0; c < 4; ++c) {
       const GroupTail of = load_tail(layout, tail, 16 * c);
       const __m512 column = _mm512_loadu_ps(t.column_scale + 16 * c);
       const __mmask16 used = _mm512_cmp_ps_mask(column, _mm512_setzero_ps(), _CMP_GT_OQ);
       ratio[c] = _mm512_maskz_div_ps(used, of.scale, column);
-      zero[c] = of.zero;
+      zero[c] = _mm512_cvtepi32_ps(of.zero);
     }
     for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, out += 512)
 #pragma GCC unroll 4
       for (int c = 0; c < 4; ++c) {
         const __m512i codes = _mm512_loadu_si512(at + 64 * c);
-        _mm512_storeu_si512(out + 64 * c, requantize4<0>(codes, zero[c], ratio[c]));
-        _mm512_storeu_si512(out + 256 + 64 * c, requantize4<4>(codes, zero[c], ratio[c]));
+        _mm512_storeu_si512(out + 64 * c, requantize4<0, kAsymmetric>(codes, levels, zero[c], ratio[c]));
+        _mm512_storeu_si512(out + 256 + 64 * c,
+                            requantize4<4, kAsymmetric>(codes, levels, zero[c], ratio[c]));
       }
     at = tail + layout.tail_bytes();
   }
+}
+
+void requantize(const S4RequantizeArgs& t) {
+  t.layout.asymmetric ? requantize_panel<true>(t) : requantize_panel<false>(t);
 }
 
 }  // namespace
