@@ -63,6 +63,14 @@ int convert(const ConvertFlags& flags) {
   const Interrupt interrupt;
   LoadProgress bar(flags.model);
   ConvertOptions options{.load = flags.model.load_options(), .replace = flags.force};
+  std::optional<ProgressBar> calibration_bar;
+  options.calibration_progress = [&](std::int64_t n_done, std::int64_t n_runs) {
+    if (Interrupt::take()) throw Interrupted();
+    if (flags.model.quiet) return;
+    if (!calibration_bar) calibration_bar.emplace("calibration, pictures", n_runs);
+    calibration_bar->update(n_done);
+    if (n_done + 1 == n_runs) calibration_bar.reset();
+  };
   if (!flags.calibrate.empty()) {
     if (options.load.static_vision_inputs == false)
       fail(ErrorCode::kInvalidArgument, "--calibrate finds what --vision-activations dynamic does not use");

@@ -122,13 +122,16 @@ InputGrids InputRanges::grids(const PartSizes& sizes) const {
   return out;
 }
 
-InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures) {
+InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures,
+                            const std::function<void(std::int64_t n_done, std::int64_t n_runs)>& progress) {
   if (pictures.empty()) fail(ErrorCode::kInvalidArgument, "calibration: there is no picture");
   EngineOptions engine_options;
   engine_options.max_context_tokens = 1;
   Engine engine(model, engine_options);
   InputRanges ranges;
+  std::int64_t n_done = 0;
   const auto look_at = [&](const MediaInput& picture) {
+    if (progress) progress(n_done++, 2 * static_cast<std::int64_t>(pictures.size()));
     ChatRequest request;
     ChatMessage message;
     message.role = "user";

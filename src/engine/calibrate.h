@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <unordered_map>
 #include <vector>
 
@@ -43,6 +44,9 @@ class InputRanges final : public ExecObserver {
 
 /// Runs the tower over these pictures, twice. Throws Error(kInvalidArgument) without one, or for a model
 /// whose pictures meet no linear but the language model's.
-InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures);
+/// `progress` (may be empty) is called before each of the runs over one picture.
+InputGrids calibrate_inputs(
+    LoadedModel& model, const std::vector<MediaInput>& pictures,
+    const std::function<void(std::int64_t n_done, std::int64_t n_runs)>& progress = {});
 
 }  // namespace triptych

@@ -203,7 +203,7 @@ InputGrids find_input_grids(const fs::path& from, const ConvertOptions& options)
   load.exact_groups = false;
   load.progress = {};
   const auto model = LoadedModel::open(from, load);
-  return calibrate_inputs(*model, options.calibration_pictures);
+  return calibrate_inputs(*model, options.calibration_pictures, options.calibration_progress);
 }
 
 }  // namespace

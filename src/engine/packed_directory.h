@@ -48,6 +48,7 @@ struct ConvertOptions {
   /// With pictures the ranges of the tower's activations are found first and stored (engine/calibrate.h); its
   /// weights must become int8.
   std::vector<MediaInput> calibration_pictures = {};
+  std::function<void(std::int64_t n_done, std::int64_t n_runs)> calibration_progress = {};
 };
 struct ConvertReport {
   std::size_t n_linears = 0, n_tensors = 0, n_files = 0;  // quantized; as they were; copied beside
