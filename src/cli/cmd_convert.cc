@@ -58,7 +58,7 @@ void add_convert_command(CLI::App& program, Action& action) {
   app.add_option("OUT", flags->out, "Folder to write; it appears when it is complete")
       ->required()
       ->type_name("DIR");
-  app.add_flag("--force", flags->force, "Replace what OUT holds");
+  app.add_flag("--force", flags->force, "Replace the converted checkpoint that OUT holds");
   app.footer(
       "OUT is a complete checkpoint for this program: it loads at once, takes no private copy of the "
       "weights, "
