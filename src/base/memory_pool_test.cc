@@ -213,6 +213,28 @@ TEST(MemoryPool, ReservedFollowsUse) {
   }
 }
 
+// Where a 32nd of the peak would be more, 16 MiB are kept. The large block takes the part of what is used, so
+// all that stays beside it is kept memory: free blocks of 1 MiB that lie between others in use.
+TEST(MemoryPool, AtMost16MiBAreKeptOfALargePeak) {
+  MemoryPoolOptions options;
+  options.keep_bytes = 2 * kMiB;
+  options.check_bounds = false;
+  MemoryPool pool(options);
+  constexpr std::size_t kBlock_bytes = kMiB - 64;  // a unit's room for the guard of AddressSanitizer
+  std::vector<std::byte*> blocks;
+  for (int i = 0; i < 1024; ++i) blocks.push_back(pool.allocate(kBlock_bytes));
+  const std::size_t peak_bytes = pool.stats().granted_bytes;
+  ASSERT_GT(peak_bytes / 32, 24 * kMiB);
+  for (std::size_t i = 0; i < blocks.size(); i += 2) pool.release(blocks[i]);
+  std::byte* large = pool.allocate(512 * kMiB - 4096);
+  ASSERT_LE(pool.stats().granted_bytes, peak_bytes);
+  const std::size_t kept_bytes = pool.stats().reserved_bytes - peak_bytes;
+  EXPECT_LE(kept_bytes, 16 * kMiB + options.keep_bytes);
+  EXPECT_GE(kept_bytes, 15 * kMiB + options.keep_bytes);
+  pool.release(large);
+  for (std::size_t i = 1; i < blocks.size(); i += 2) pool.release(blocks[i]);
+}
+
 // A large block in place of many small ones is no reason to keep the memory of those.
 TEST(MemoryPool, BlocksMappedByThemselvesCount) {
   MemoryPoolOptions options;

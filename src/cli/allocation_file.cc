@@ -4,9 +4,9 @@
 #include <array>
 #include <charconv>
 #include <fstream>
-#include <sstream>
 
 #include "base/error.h"
+#include "io/mapped_file.h"
 
 namespace triptych::cli {
 namespace {
@@ -92,11 +92,8 @@ void write_allocations(const std::filesystem::path& file, std::span<const Alloca
 }
 
 std::vector<AllocationEvent> read_allocations(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  std::ostringstream text;
-  if (in) text << in.rdbuf();
-  if (!in) fail(ErrorCode::kIo, "{}: cannot be read", file.string());
-  return parse_allocations(text.view(), file.string());
+  constexpr std::uint64_t kMax_bytes = std::uint64_t{4} << 30;
+  return parse_allocations(read_text_file(file, kMax_bytes), file.string());
 }
 
 }  // namespace triptych::cli

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "base/error.h"
 #include "base/memory_pool.h"
 #include "cli/memory_replay.h"
@@ -28,6 +30,15 @@ TEST(AllocationFile, WhatIsWrittenIsRead) {
       {0, AllocationKind::kBuffer, 0}, {2, AllocationKind::kKvPage, std::uint64_t{1} << 40},
       {3, AllocationKind::kChunk, 1},  {2, AllocationKind::kKvPage, 0}};
   EXPECT_EQ(parse_allocations(allocation_text(events), "trace"), events);
+}
+
+TEST(AllocationFile, AFolderIsNoRecord) {
+  try {
+    read_allocations(std::filesystem::temp_directory_path());
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("it is a folder"));
+  }
 }
 
 TEST(AllocationFile, WhatIsWrongIsNamed) {

@@ -105,6 +105,10 @@ struct Bench {
   EngineOptions engine_options(std::int64_t n_prompt) const {
     EngineOptions out_options;
     out_options.max_context_tokens = n_prompt + options.decode_tokens + 1;
+    if (out_options.max_context_tokens > model.info().max_context_tokens)
+      fail(ErrorCode::kInvalidArgument,
+           "--prompt-tokens and --decode: {} tokens together, the model was trained for {}",
+           out_options.max_context_tokens, model.info().max_context_tokens);
     out_options.max_batch_tokens = std::max<std::int64_t>(1024, n_prompt);
     out_options.max_sequences = 1;
     out_options.kv_cache_dtype = options.kv_cache_dtype;
@@ -188,9 +192,10 @@ struct Bench {
     out.n_question_tokens = plan.n_prompt_tokens + options.question_tokens;
     const std::int64_t longest =
         std::max(options.answer ? options.prompt_tokens : 0, options.question ? out.n_question_tokens : 0);
+    const EngineOptions options_of_engine = engine_options(longest);
     if (options.answer)
       static_cast<void>(long_request(prepare_picture(unused)));  // refuses before it allocates
-    Engine engine(model, engine_options(longest));
+    Engine engine(model, options_of_engine);
     count_encoding(engine, std::move(item));
     out.kv_cache_bytes = engine.kv_cache_bytes();
     if (options.answer) {

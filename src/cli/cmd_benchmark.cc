@@ -1,6 +1,7 @@
 // triptych bench: the speed of every stage, and how near it is to what the machine could do. (Not
 // cmd_bench.cc: sources that end in _bench.cc belong to the micro-benchmarks.)
 #include <cstdio>
+#include <optional>
 
 #include <CLI/CLI.hpp>
 
@@ -15,6 +16,7 @@
 #include "cli/json_output.h"
 #include "cli/machine.h"
 #include "cli/memory_report.h"
+#include "cli/output_file.h"
 #include "cli/published_shapes.h"
 #include "io/mapped_file.h"
 
@@ -27,7 +29,8 @@ struct BenchFlags {
   std::string shapes;
   std::string kv_cache_dtype = "auto";
   std::string only;
-  std::string compare, html;
+  std::string compare;
+  std::optional<std::string> html;
   int n_layers = 0;
   bool limits = false, json = false;
   MemoryFlags memory;
@@ -131,8 +134,10 @@ int bench_model(BenchFlags flags) {
     fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
   flags.options.kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16);
   choose(flags.only, flags.options);
-  if (!flags.html.empty()) {
-    check_replaceable(flags.html);
+  if (flags.html) {
+    std::vector<NamedPath> inputs = flags.model.inputs();
+    inputs.push_back({"--compare", flags.compare});
+    check_output("--html", *flags.html, inputs);
     flags.options.parts = flags.options.timeline = true;
   }
   if (flags.options.parts && !flags.options.answer)
@@ -143,7 +148,7 @@ int bench_model(BenchFlags flags) {
   std::optional<DispatchCost> dispatch;
   const std::vector<BenchRun> runs = run_all_formats(flags, dispatch);
   const MachineLimits limits = measure_limits(flags.model.n_threads).median;
-  if (!flags.html.empty()) write_text_file(flags.html, bench_html(runs, limits));
+  if (flags.html) write_output("--html", *flags.html, bench_html(runs, limits));
   if (flags.json) {
     JsonOut out = bench_json(runs, limits);
     if (dispatch) out["dispatch"] = dispatch_json(*dispatch, runs.front().report);
@@ -158,7 +163,28 @@ int bench_model(BenchFlags flags) {
   return kExitOk;
 }
 
+// --memory and --limits measure something else: what is said about a model would be lost on them.
+void check_alone(const BenchFlags& flags) {
+  const bool limits = flags.limits && !flags.memory.wanted();
+  const char* other = flags.memory.wanted() ? "--memory" : "--limits";
+  const auto refuse = [other](const char* flag, bool given) {
+    if (given) fail(ErrorCode::kInvalidArgument, "{} does not go with {}", flag, other);
+  };
+  if (flags.memory.wanted() || limits) {
+    refuse("MODEL", !flags.model.model.empty());
+    refuse("--html", flags.html.has_value());
+    refuse("--compare", !flags.compare.empty());
+    refuse("--only", !flags.only.empty());
+  }
+  if (limits) refuse("--shapes", !flags.shapes.empty());
+  if (flags.memory.wanted()) return;
+  if (flags.memory.write_trace) fail(ErrorCode::kInvalidArgument, "--trace-allocations goes with --memory");
+  if (!flags.memory.trace_file.empty())
+    fail(ErrorCode::kInvalidArgument, "--replay-allocations goes with --memory");
+}
+
 int bench(const BenchFlags& flags) {
+  check_alone(flags);
   if (flags.memory.wanted())
     return bench_memory(flags.memory, flags.shapes, flags.model.load_options(), flags.json);
   return flags.limits ? bench_limits(flags) : bench_model(flags);

@@ -107,7 +107,7 @@ void add_convert_command(CLI::App& program, Action& action) {
   app.add_option("OUT", flags->out, "Folder to write; it appears when it is complete")
       ->required()
       ->type_name("DIR");
-  app.add_flag("--force", flags->force, "Replace what OUT holds");
+  app.add_flag("--force", flags->force, "Replace the converted checkpoint that OUT holds");
   app.add_option(
          "--calibrate", flags->calibrate,
          "Folder of pictures: find the ranges of the tower's activations on them and store these, for "

@@ -14,11 +14,13 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
+#include "cli/output_file.h"
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
 #include "cli/text_table.h"
 #include "engine/video_file.h"
 #include "media/draw.h"
+#include "media/image_encode.h"
 
 namespace triptych::cli {
 namespace {
@@ -48,7 +50,7 @@ struct RunFlags {
   VideoOptions video;
   std::optional<std::string> prompt;
   std::string system;
-  std::string draw;  // empty: nothing is drawn
+  std::optional<std::string> draw;
   bool interactive = false;
   bool json = false;
 };
@@ -89,12 +91,12 @@ Answered answer(const RunFlags& flags, const LoadedModel& model, ChatSession& se
 int draw(const RunFlags& flags, const ChatSession& session, const std::vector<Region>& regions) {
   if (regions.empty()) {
     std::fprintf(stderr, "triptych: error: --draw: the answer names no box, %s is not written\n",
-                 one_line(flags.draw).c_str());
+                 one_line(*flags.draw).c_str());
     return kExitCheckFailed;
   }
   Image picture = session.picture(regions.front().media_index);
   draw_regions(picture, regions);
-  write_png(flags.draw, picture);
+  write_output("--draw", *flags.draw, encode_png(picture));
   std::fputs(region_legend(regions).c_str(), stderr);
   return kExitOk;
 }
@@ -102,7 +104,7 @@ int draw(const RunFlags& flags, const ChatSession& session, const std::vector<Re
 int answer_once(const RunFlags& flags, const LoadedModel& model, ChatSession& session) {
   const Answered answered = answer(flags, model, session, *flags.prompt);
   if (answered.interrupted) return kExitInterrupted;
-  return flags.draw.empty() ? kExitOk : draw(flags, session, answered.regions);
+  return !flags.draw ? kExitOk : draw(flags, session, answered.regions);
 }
 
 // A line of the conversation that begins with '/'. False: end.
@@ -198,12 +200,21 @@ std::vector<MediaArgument> media_in_order(const CLI::App& app, const RunFlags& f
   return out;
 }
 
+std::vector<NamedPath> inputs_of(const RunFlags& flags) {
+  std::vector<NamedPath> out = flags.model.inputs();
+  for (const MediaArgument& file : flags.media_files)
+    out.push_back({file.is_video ? "--video" : "--image", file.name});
+  return out;
+}
+
 // What can be known before the model is loaded.
 void check_draw(const RunFlags& flags) {
-  if (flags.draw.empty()) return;
+  if (!flags.draw) return;
   if (flags.interactive) fail(ErrorCode::kInvalidArgument, "--draw needs --prompt: it is for one answer");
   if (flags.images.empty()) fail(ErrorCode::kInvalidArgument, "--draw needs a picture to draw on (--image)");
-  check_png_target(flags.draw);
+  std::vector<NamedPath> others = inputs_of(flags);
+  if (flags.profile.trace_out) others.push_back({"--trace-out", *flags.profile.trace_out});
+  check_output("--draw", *flags.draw, others);
 }
 
 // The first flag given that speaks of videos; null: none.
@@ -234,7 +245,7 @@ int run(RunFlags flags) {
     fail(ErrorCode::kInvalidArgument, "--image - can be given once");
   check_draw(flags);
   check_video_flags(flags);
-  flags.profile.start();
+  flags.profile.start(inputs_of(flags));
   // Files first: a wrong name should not cost the time of a load. Which frames are decoded, the model says.
   std::vector<std::variant<MediaInput, VideoFile>> files;
   for (const MediaArgument& file : flags.media_files) {
@@ -246,9 +257,10 @@ int run(RunFlags flags) {
   }
   const auto model = flags.model.open();
   flags.media.check(model->info());
+  flags.context.check(model->info());
   if (const char* flag = video_flag(flags.video); flag != nullptr && model->info().video_placeholder.empty())
     fail(ErrorCode::kUnsupported, "{}: {} does not take videos", flag, model->info().architecture);
-  if (!flags.draw.empty() && !model->info().names_regions)
+  if (flags.draw && !model->info().names_regions)
     fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model->info().architecture);
   ChatSession session(*model, {.engine = flags.context.engine_options(),
                                .sampling = flags.sampling.over(model->generation_defaults()),

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/output_file.h"
 #include "cli/picture_file.h"
 #include "cli/tap_recorder.h"
 #include "cli/text_table.h"
@@ -15,6 +16,8 @@
 
 namespace triptych::cli {
 namespace {
+
+constexpr KvDType kKvDType = KvDType::kF32;  // unless asked for another: values to compare with
 
 struct TraceFlags {
   ModelFlags model;
@@ -40,9 +43,13 @@ ChatRequest make_request(const TraceFlags& flags) {
 }
 
 int trace(const TraceFlags& flags) {
+  std::vector<NamedPath> inputs = flags.model.inputs();
+  for (const std::string& name : flags.images) inputs.push_back({"--image", name});
+  check_output("--out", flags.out, inputs);
   const ChatRequest chat = make_request(flags);
   const auto model = flags.model.open();
   flags.media.check(model->info());
+  flags.context.check(model->info());
   const PreparedRequest request = model->prepare(chat);
   const auto n_tokens = static_cast<std::int64_t>(request.layout.input_ids.size());
 
@@ -56,7 +63,7 @@ int trace(const TraceFlags& flags) {
   for (std::size_t i = 0; i < pixels.size(); ++i)
     tensors.push_back({pixels.size() == 1 ? "pixel_values" : fmt::format("pixel_values.{}", i), pixels[i]});
 
-  Engine engine(*model, flags.context.engine_options(KvDType::kF32));
+  Engine engine(*model, flags.context.engine_options(kKvDType));
   TapRecorder recorder;
   const TensorView logits = engine.forward_prompt(request, &recorder);
   const std::int64_t n_pictures = n_stacked_pictures(request.media);
@@ -64,7 +71,10 @@ int trace(const TraceFlags& flags) {
     tensors.push_back(
         {"tap." + tap.name, tap.view().reshape(batched_shape(tap.n_rows, tap.width, n_tokens, n_pictures))});
   tensors.push_back({"logits", logits});
-  write_safetensors(flags.out, tensors, {{"prompt", request.prompt}, {"model", model->info().architecture}});
+  with_flag("--out", [&] {
+    write_safetensors(output_path(flags.out), tensors,
+                      {{"prompt", request.prompt}, {"model", model->info().architecture}});
+  });
 
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}});
   for (const NamedTensor& tensor : tensors) table.add_row({tensor.name, to_string(tensor.view.shape())});
@@ -87,7 +97,7 @@ void add_trace_command(CLI::App& program, Action& action) {
   app.add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   app.add_option("--out,-o", flags->out, "Safetensors file to write")->required()->type_name("FILE");
   flags->media.add_to(app);
-  flags->context.add_to(app);
+  flags->context.add_to(app, kKvDType);
   app.footer(
       "Writes input_ids [1, T], pixel_values, logits [T, V], and under tap.<name> the output of every part "
       "that the\n"

@@ -50,6 +50,20 @@ CLI::Validator is_unsigned_64() {
       "");
 }
 
+// Where what is allowed is said elsewhere: the parser's own message does not say what was expected.
+template <typename T>
+CLI::Validator is_a(const char* what) {
+  return CLI::Validator(
+      [what](const std::string& text) -> std::string {
+        T value{};
+        const auto end = std::from_chars(text.data(), text.data() + text.size(), value);
+        const bool whole = end.ec == std::errc() && end.ptr == text.data() + text.size();
+        return whole ? "" : fmt::format("expected {}, got \"{}\"", what, text);
+      },
+      "");
+}
+CLI::Validator is_number() { return is_a<double>("a number"); }
+
 const char* const kComputableFormats =
     "int8, int4 or nf4 with :g32, :g64, :g128 or :channel; int4 also with :sym, :absmax, :half or :asym, "
     ":bf16 "
@@ -62,7 +76,8 @@ bool is_computable(const QuantFormat& format) {
 // What the backend can multiply, out of all that QuantFormat can name.
 std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
   if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
-  const QuantFormat format = QuantFormat::parse(word);
+  QuantFormat format;
+  with_flag(flag, [&] { format = QuantFormat::parse(word); });
   for (const std::int64_t n : {0, 32, 64, 128})
     if (format.group_size == n && is_computable(format)) return format;
   fail(ErrorCode::kUnsupported, "{}: \"{}\" cannot be computed with; expected {}", flag, word,
@@ -84,6 +99,12 @@ CLI::Validator is_within(double low, double high) {
                    ? ""
                    : fmt::format("expected a number from {} to {}, got {}", low, high, text);
       },
+      "");
+}
+
+CLI::Validator is_not_empty() {
+  return CLI::Validator(
+      [](const std::string& text) -> std::string { return text.empty() ? "expected a value, got \"\"" : ""; },
       "");
 }
 
@@ -203,6 +224,10 @@ LoadOptions ModelFlags::load_options() const {
   return out;
 }
 
+std::vector<NamedPath> ModelFlags::inputs() const {
+  return {{"MODEL", model}, {"--vision-tower", vision_tower}};
+}
+
 void LoadProgress::operator()(std::int64_t done_bytes, std::int64_t total_bytes) {
   constexpr std::int64_t kMegabyte = 1000 * 1000;
   if (quiet_) return;
@@ -228,12 +253,12 @@ void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_au
       ->type_name("TYPE");
 }
 
-void ContextFlags::add_to(CLI::App& app) {
+void ContextFlags::add_to(CLI::App& app, KvDType when_auto) {
   app.add_option("--ctx-size,--max-model-len,-c", ctx_size_tokens,
                  "Tokens of prompt and answer together (default: what the model was trained for)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32).description(""))
       ->type_name("N");
-  add_kv_cache_dtype(app, kv_cache_dtype, to_string(EngineOptions{}.kv_cache_dtype));
+  add_kv_cache_dtype(app, kv_cache_dtype, to_string(when_auto));
 }
 
 EngineOptions ContextFlags::engine_options(KvDType when_auto) const {
@@ -243,27 +268,36 @@ EngineOptions ContextFlags::engine_options(KvDType when_auto) const {
   return out;
 }
 
+void ContextFlags::check(const ModelInfo& info) const {
+  if (ctx_size_tokens > info.max_context_tokens)
+    fail(ErrorCode::kInvalidArgument, "--ctx-size {}: the model was trained for {} tokens", ctx_size_tokens,
+         info.max_context_tokens);
+}
+
 void SamplingFlags::add_to(CLI::App& app) {
   const auto group = [](CLI::Option* option, const char* type) {
     option->group("Sampling")->type_name(type);
   };
+  const auto number = [&](CLI::Option* option, const char* type) { group(option->check(is_number()), type); };
   group(app.add_option("--max-tokens,--max-new-tokens,-n", max_tokens, "Longest answer, tokens")
             ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description("")),
         "N");
-  group(app.add_option("--temperature", temperature, "0: always the likeliest token"), "X");
-  group(app.add_option("--top-k", top_k, "Choose among the K likeliest tokens; 0: all"), "K");
-  group(app.add_option("--top-p", top_p, "Choose among the likeliest tokens that reach this probability"),
-        "P");
-  group(app.add_option("--min-p", min_p, "Drop tokens below this share of the likeliest one's probability"),
-        "P");
-  group(app.add_option("--typical-p,--typical", typical_p, "Locally typical sampling; 1: off"), "P");
-  group(app.add_option("--repetition-penalty,--repeat-penalty", repetition_penalty,
-                       "Divide the logits of tokens seen before; 1: off"),
-        "X");
-  group(app.add_option("--frequency-penalty", frequency_penalty, "Subtracted per occurrence in the answer"),
-        "X");
-  group(app.add_option("--presence-penalty", presence_penalty, "Subtracted once a token is in the answer"),
-        "X");
+  number(app.add_option("--temperature", temperature, "0: always the likeliest token"), "X");
+  group(app.add_option("--top-k", top_k, "Choose among the K likeliest tokens; 0: all")
+            ->check(is_a<std::int32_t>("a whole number of 32 bits")),
+        "K");
+  number(app.add_option("--top-p", top_p, "Choose among the likeliest tokens that reach this probability"),
+         "P");
+  number(app.add_option("--min-p", min_p, "Drop tokens below this share of the likeliest one's probability"),
+         "P");
+  number(app.add_option("--typical-p,--typical", typical_p, "Locally typical sampling; 1: off"), "P");
+  number(app.add_option("--repetition-penalty,--repeat-penalty", repetition_penalty,
+                        "Divide the logits of tokens seen before; 1: off"),
+         "X");
+  number(app.add_option("--frequency-penalty", frequency_penalty, "Subtracted per occurrence in the answer"),
+         "X");
+  number(app.add_option("--presence-penalty", presence_penalty, "Subtracted once a token is in the answer"),
+         "X");
   group(app.add_option("--logit-bias", logit_bias, "Added to a token's logit; may be repeated")
             ->expected(1)
             ->take_all(),
@@ -276,7 +310,8 @@ void SamplingFlags::add_to(CLI::App& app) {
             ->take_all(),
         "TEXT");
   group(app.add_option("--stop-token-ids", stop_token_ids, "Further tokens that end the answer")
-            ->delimiter(','),
+            ->delimiter(',')
+            ->check(is_a<std::int32_t>("ids of tokens such as 2,13")),
         "ID,...");
   group(app.add_option("--logprobs", n_logprobs, "Report each token's log probability and the N likeliest")
             ->check(CLI::Range(0, 100).description("")),

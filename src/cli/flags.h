@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/progress.h"
+#include "cli/output_file.h"
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "engine/sampling.h"
@@ -41,6 +42,8 @@ struct ModelFlags {
   void add_machine_flags(CLI::App& app);
   /// Sets the log level and the kind of memory, too.
   LoadOptions load_options() const;
+  /// What loading reads, for check_output.
+  std::vector<NamedPath> inputs() const;
   /// With a progress bar when weights are quantized or converted.
   std::unique_ptr<LoadedModel> open() const;
 };
@@ -59,6 +62,8 @@ class LoadProgress {
 
 /// A check that a number lies in [low, high]; NaN does not.
 CLI::Validator is_within(double low, double high);
+/// A check that something was given: an empty variable of a script is no value.
+CLI::Validator is_not_empty();
 
 /// --kv-cache-dtype; `when_auto` is what "auto" means.
 void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_auto);
@@ -68,9 +73,11 @@ struct ContextFlags {
   std::int64_t ctx_size_tokens = 0;
   std::string kv_cache_dtype = "auto";
 
-  void add_to(CLI::App& app);
   /// `when_auto`: the type that "auto" stands for.
+  void add_to(CLI::App& app, KvDType when_auto = EngineOptions{}.kv_cache_dtype);
   EngineOptions engine_options(KvDType when_auto = EngineOptions{}.kv_cache_dtype) const;
+  /// Throws Error(kInvalidArgument) when --ctx-size is more than the model was trained for.
+  void check(const ModelInfo& info) const;
 };
 
 /// --temperature and all other ways to choose the next token. What is not given keeps the model's default.

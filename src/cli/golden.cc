@@ -27,8 +27,9 @@ bool names_a_picture(const std::string& text, const std::filesystem::path& direc
   const auto has_ending = [&](std::string_view ending) {
     return text.size() > ending.size() && text.ends_with(ending);
   };
+  std::error_code ignored;
   return std::any_of(std::begin(kEndings), std::end(kEndings), has_ending) && is_plain_file_name(text) &&
-         std::filesystem::is_regular_file(directory / text);
+         std::filesystem::is_regular_file(directory / text, ignored);
 }
 
 GoldenPart read_part(const JsonView& part, const std::filesystem::path& directory) {
@@ -117,7 +118,8 @@ GoldenSet read_golden(const std::filesystem::path& directory) {
   const Json document = parse_json(read_text_file(directory / "golden.json"), "golden.json");
   const JsonView root(document, "golden.json");
   out.reference = root.get_string("reference", root.get_string("source", "unknown"));
-  const bool one_file = std::filesystem::exists(directory / "golden.safetensors");
+  std::error_code ignored;
+  const bool one_file = std::filesystem::exists(directory / "golden.safetensors", ignored);
   if (one_file) out.tables.push_back(read_safetensors(directory / "golden.safetensors"));
   for (const JsonView& item : root.at("cases").items()) {
     GoldenCase one = read_case(item, directory);
@@ -135,8 +137,9 @@ GoldenSet read_golden(const std::filesystem::path& directory) {
 }
 
 std::filesystem::path find_golden(const std::filesystem::path& directory) {
+  std::error_code ignored;
   for (const std::filesystem::path& place : {directory, directory / "golden"})
-    if (std::filesystem::is_regular_file(place / "golden.json")) return place;
+    if (std::filesystem::is_regular_file(place / "golden.json", ignored)) return place;
   fail(ErrorCode::kNotFound,
        "no golden.json in {} nor in its folder \"golden\"; tools/make_golden.py makes one",
        directory.string());

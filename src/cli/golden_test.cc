@@ -34,6 +34,15 @@ class GoldenTest : public testing::Test {
   std::filesystem::path directory_;
 };
 
+TEST_F(GoldenTest, ANameThatIsTooLongIsNoFault) {
+  try {
+    find_golden(directory_ / std::string(5000, 'a'));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::StartsWith("no golden.json in "));
+  }
+}
+
 TEST_F(GoldenTest, PartsAreTextsOrPicturesThatExist) {
   write("a.png", "x");
   write(

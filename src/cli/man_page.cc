@@ -50,7 +50,7 @@ std::string man_page(const CLI::App& program) {
   const HelpVerb& root = tree.front();
   std::string out =
       fmt::format(".TH TRIPTYCH 1 \"\" \"triptych {}\" \"User Commands\"\n", build_info().version);
-  out += ".SH NAME\ntriptych \\- shrinks and serves vision\\-language models\n.SH SYNOPSIS\n";
+  out += ".SH NAME\ntriptych \\- runs and shrinks vision\\-language models\n.SH SYNOPSIS\n";
   for (std::size_t i = 1; i < tree.size(); ++i)
     out += fmt::format("{}\\fBtriptych {}\\fR [\\fIoption\\fR ...]\n", i > 1 ? ".br\n" : "", tree[i].name);
   out += ".SH DESCRIPTION\n" + roff(root.description) + "\n.SH OPTIONS\n";

@@ -12,6 +12,7 @@
 #include "cli/allocation_file.h"
 #include "cli/bench.h"
 #include "cli/commands.h"
+#include "cli/output_file.h"
 #include "cli/published_shapes.h"
 #include "cli/text_table.h"
 #include "engine/engine.h"
@@ -226,10 +227,14 @@ int bench_memory(const MemoryFlags& flags, const std::string& shape, const LoadO
     print_json(to_json(replay_here(read_allocations(flags.replay_file), flags.allocator)), false);
     return kExitOk;
   }
+  if (flags.write_trace)
+    check_output("--trace-allocations", *flags.write_trace, {{"--replay-allocations", flags.trace_file}});
   RecordedWork work;
   JsonOut out;
   if (!flags.trace_file.empty()) {
     work.events = read_allocations(flags.trace_file);
+    if (work.events.empty())
+      fail(ErrorCode::kInvalidFile, "--replay-allocations: {}: it holds no allocations", flags.trace_file);
     out["trace"] = flags.trace_file;
   } else {
     const std::string name = shape.empty() ? "qwen2-vl-2b" : shape;
@@ -253,7 +258,8 @@ int bench_memory(const MemoryFlags& flags, const std::string& shape, const LoadO
           work.pool_allocations_per_step, work.arena_allocations_per_step,
           bytes(work.pool_used_bytes).c_str(), bytes(work.pool_reserved_bytes).c_str());
   }
-  if (!flags.write_trace.empty()) write_allocations(flags.write_trace, work.events);
+  if (flags.write_trace)
+    write_output("--trace-allocations", *flags.write_trace, allocation_text(work.events));
   const std::pair<const char*, std::vector<AllocationEvent>> traces[] = {
       {"as the engine allocates (tensors in arenas)", with_arenas(work.events)},
       {"every tensor by itself", without_arenas(work.events)}};

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,9 +50,9 @@ std::vector<AllocationEvent> without_arenas(const std::vector<AllocationEvent>& 
 /// Flags of bench, and what they ask for.
 struct MemoryFlags {
   bool memory = false;
-  std::string trace_file;   // to replay instead of recording
-  std::string write_trace;  // to keep the record
-  std::string replay_file;  // a child's part
+  std::string trace_file;                  // to replay instead of recording
+  std::optional<std::string> write_trace;  // to keep the record
+  std::string replay_file;                 // a child's part
   std::string allocator;
   MemoryWorkload workload;
 

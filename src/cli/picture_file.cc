@@ -1,18 +1,12 @@
 #include "cli/picture_file.h"
 
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
 #include <vector>
 
 #include "base/error.h"
 #include "base/profile.h"
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
-#include "media/image_encode.h"
 
 namespace triptych::cli {
 namespace {
@@ -39,23 +33,6 @@ Image read_picture(const std::string& name) {
   const DecodeLimits limits;
   if (name == "-") return decode_image(read_stdin(limits.max_file_bytes), limits, "image on stdin");
   return decode_image(MappedFile::open(name, limits.max_file_bytes)->bytes(), limits, name);
-}
-
-void check_png_target(const std::string& name) {
-  namespace fs = std::filesystem;
-  std::error_code ignored;
-  if (const fs::file_status status = fs::status(name, ignored);
-      fs::exists(status) && !fs::is_regular_file(status))
-    fail(ErrorCode::kIo, "{}: cannot write: not a regular file", name);
-  fs::path folder = fs::path(name).parent_path();
-  if (folder.empty()) folder = ".";
-  if (::access(folder.c_str(), W_OK) != 0)
-    fail(ErrorCode::kIo, "{}: cannot write: folder {}: {}", name, folder.string(), std::strerror(errno));
-}
-
-void write_png(const std::string& name, const Image& image) {
-  check_png_target(name);
-  write_file(name, encode_png(image));
 }
 
 }  // namespace triptych::cli

@@ -1,26 +1,23 @@
 #include "cli/profile_output.h"
 
 #include <cstdio>
-#include <fstream>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 
-#include "base/error.h"
 #include "base/profile.h"
 
 namespace triptych::cli {
 
 void ProfileFlags::add_to(CLI::App& app) {
   app.add_flag("--profile", profile, "Report on stderr where the time went");
-  app.add_option("--trace-out", trace_out,
-                 "Write every zone for chrome://tracing or Perfetto (with --profile)")
+  app.add_option("--trace-out", trace_out, "Write every zone for chrome://tracing or Perfetto")
       ->type_name("FILE");
 }
 
-void ProfileFlags::start() const {
-  if (!trace_out.empty() && !std::ofstream(trace_out))
-    fail(ErrorCode::kIo, "--trace-out: cannot write {}", trace_out);
-  if (!trace_out.empty()) {
+void ProfileFlags::start(const std::vector<NamedPath>& inputs) const {
+  if (trace_out) {
+    check_output("--trace-out", *trace_out, inputs);
     set_profile_mode(ProfileMode::kTrace);
   } else if (profile) {
     set_profile_mode(ProfileMode::kSummary);
@@ -30,10 +27,10 @@ void ProfileFlags::start() const {
 void ProfileFlags::finish() const {
   if (profile_mode() == ProfileMode::kOff) return;
   const std::string report = profile ? profile_report() : std::string();
-  if (!trace_out.empty()) {
-    std::ofstream out(trace_out);
+  if (trace_out) {
+    std::ostringstream out;
     write_chrome_trace(out);
-    if (!out.flush()) fail(ErrorCode::kIo, "--trace-out: cannot write {}", trace_out);
+    write_output("--trace-out", *trace_out, out.view());
   }
   set_profile_mode(ProfileMode::kOff);
   std::fwrite(report.data(), 1, report.size(), stderr);

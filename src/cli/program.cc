@@ -9,6 +9,7 @@
 #include "base/cpu_info.h"
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/help_tree.h"
 #include "cli/text_table.h"
 
@@ -41,15 +42,31 @@ int report(int exit_code, std::string_view message) {
 // Help of the deepest verb that was named.
 std::string help_of(const CLI::App& program) {
   for (const CLI::App* verb : program.get_subcommands())
-    if (verb->parsed()) return verb->help();
+    if (verb->parsed()) return verb->help(program.get_name());
   return program.help();
 }
 
 int report_usage(const CLI::App& program, const CLI::ParseError& error) {
   std::string verb;
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && program.get_subcommands().empty()) {
+    const std::vector<std::string> more = program.remaining();
+    return report(kExitBadInput, more.empty() ? "expected a verb, such as run (see triptych --help)"
+                                              : fmt::format("expected a verb, such as run, got \"{}\" (see "
+                                                            "triptych --help)",
+                                                            more.front()));
+  }
   for (const CLI::App* sub : program.get_subcommands())
     if (sub->parsed()) verb = ' ' + sub->get_name();
   return report(kExitBadInput, std::string(error.what()) + " (see triptych" + verb + " --help)");
+}
+
+// Whatever the parser would take an empty word for, the user did not mean it.
+void refuse_empty_values(CLI::App& program) {
+  for (CLI::App* verb : program.get_subcommands([](const CLI::App*) { return true; }))
+    for (CLI::Option* option : verb->get_options()) {
+      const bool is_text = option->check_lname("prompt") || option->check_lname("system");
+      if (option->get_items_expected_max() > 0 && !is_text) option->check(is_not_empty());
+    }
 }
 
 }  // namespace
@@ -66,7 +83,7 @@ std::string version_text() {
 
 void build_program(CLI::App& program, Action& action) {
   program.name("triptych");
-  program.description("Shrinks and serves vision-language models.");
+  program.description("Runs and shrinks vision-language models.");
   program.require_subcommand(1);
   program.get_formatter()->column_width(34);
   program.add_flag_callback(
@@ -89,12 +106,14 @@ void build_program(CLI::App& program, Action& action) {
   add_eval_command(program, action);
   add_bench_command(program, action);
   add_completion_command(program, action);
+  refuse_empty_values(program);
   program.footer(
       "Examples:\n"
       "  triptych run MODEL --image photo.jpg --prompt \"What is in the picture?\"\n"
       "  triptych run MODEL -i\n"
       "  triptych inspect MODEL\n\n"
-      "Exit codes: 0 done, 1 a check failed, 2 bad input, 3 a fault of the program or the machine.");
+      "Exit codes: 0 done, 1 a check failed, 2 bad input, 3 a fault of the program or the machine, 130 "
+      "interrupted.");
 }
 
 int run_program(int argc, const char* const* argv) {

@@ -36,7 +36,8 @@ class NewDirectory {
     std::error_code error;
     fs::remove_all(path_, error);  // of a process of this number that was killed
     if (!fs::create_directory(path_, error) || error)
-      fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), error.message());
+      fail(ErrorCode::kIo, "{}: cannot create {}: {}", path_.parent_path().string(),
+           path_.filename().string(), error.message());
   }
   ~NewDirectory() {
     std::error_code ignored;
@@ -65,15 +66,29 @@ class NewDirectory {
   fs::path path_;
 };
 
-void check_target(const fs::path& from, const fs::path& to, bool replace) {
+bool is_below(const fs::path& path, const fs::path& folder) {
+  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
+}
+
+// Replacing is for what this program wrote: a slip of the finger must not cost a folder of something else.
+void check_target(const std::vector<fs::path>& inputs, const fs::path& to, bool replace) {
   std::error_code error;
   const fs::file_status status = fs::status(to, error);
   if (status.type() == fs::file_type::not_found) return;
   if (status.type() != fs::file_type::directory)
     fail(ErrorCode::kInvalidArgument, "{}: it exists and is no folder", to.string());
-  if (fs::equivalent(from, to, error))
-    fail(ErrorCode::kInvalidArgument, "{}: the checkpoint itself; give another folder", to.string());
-  if (!replace && !fs::is_empty(to, error))
+  for (const fs::path& input : inputs)
+    if (is_below(fs::canonical(input, error), fs::canonical(to, error)))
+      fail(ErrorCode::kInvalidArgument, "{}: it is or holds the checkpoint {}; give another folder",
+           to.string(), input.string());
+  if (fs::is_empty(to, error)) return;
+  const bool is_ours = fs::exists(to / kPackedIndexFile, error);
+  if (!is_ours)
+    fail(ErrorCode::kInvalidArgument,
+         "{}: the folder is not empty and holds no converted checkpoint, which --force would replace; give "
+         "another folder",
+         to.string());
+  if (!replace)
     fail(ErrorCode::kInvalidArgument, "{}: the folder is not empty; --force replaces it", to.string());
 }
 
@@ -140,10 +155,6 @@ class Writer final : public WeightSink {
   std::vector<std::pair<std::string, WeightEntry>> ragged_;
 };
 
-bool is_below(const fs::path& path, const fs::path& folder) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
-}
-
 // As LinkPolicy says, for links in folders of a checkpoint.
 bool may_lead_to(const fs::path& checkpoint, const fs::path& target, LinkPolicy links) {
   if (links == LinkPolicy::kAllowAll || is_below(target, checkpoint)) return true;
@@ -161,7 +172,8 @@ std::size_t copy_small_files(const Checkpoint& from, const fs::path& directory, 
     const std::string name = it->path().filename().string();
     if (name.starts_with(".") || is_weight_file(name) || (depth == 0 && name == "config.json")) continue;
     const fs::path target = to / name;
-    if (it->is_directory() && !it->is_symlink()) {
+    std::error_code ignored;
+    if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
       if (depth == kMaxDepth) continue;
       fs::create_directory(target, error);
       n += copy_small_files(from, it->path(), target, links, depth + 1);
@@ -174,7 +186,8 @@ std::size_t copy_small_files(const Checkpoint& from, const fs::path& directory, 
     } else {
       const fs::path found = fs::canonical(it->path(), error);
       if (error) fail(ErrorCode::kIo, "{}: {}", it->path().string(), error.message());
-      if (fs::is_regular_file(found) && (!it->is_symlink() || may_lead_to(from.directory(), found, links)))
+      if (fs::is_regular_file(found) &&
+          (!it->is_symlink(ignored) || may_lead_to(from.directory(), found, links)))
         path = found;
     }
     if (!path) continue;
@@ -217,9 +230,15 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
   if (is_packed_directory(checkpoint.config()))
     fail(ErrorCode::kInvalidArgument, "{}: it is converted already; convert the original checkpoint",
          from.string());
-  check_target(from, to, options.replace);
+  std::vector<fs::path> inputs = {from};
+  if (!options.load.vision_tower.empty()) inputs.push_back(options.load.vision_tower);
+  if (to.empty()) fail(ErrorCode::kInvalidArgument, "expected the name of a folder to write, got \"\"");
+  check_target(inputs, to, options.replace);
   fs::path target = to.filename().empty() ? to.parent_path() : to;
   target = fs::absolute(target).lexically_normal();
+  if (std::error_code error; !fs::is_directory(target.parent_path(), error))
+    fail(ErrorCode::kNotFound, "{}: cannot create: there is no folder {}", to.string(),
+         target.parent_path().string());
   NewDirectory directory(target.parent_path() /
                          fmt::format(".{}.{}.partial", target.filename().string(), ::getpid()));
 

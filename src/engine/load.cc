@@ -45,7 +45,13 @@ bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std:
 void add_vision_tower(WeightTable& weights, const std::filesystem::path& directory, LinkPolicy links) {
   CheckpointOptions options;
   options.links = links;
-  Checkpoint tower = Checkpoint::open(directory, options);
+  Checkpoint tower = [&] {
+    try {
+      return Checkpoint::open(directory, options);
+    } catch (const Error& error) {
+      throw error.with_context("vision tower");
+    }
+  }();
   WeightTable& table = tower.weights();
   table.erase_if([](const WeightEntry& entry) { return !entry.name.starts_with("vision_model."); });
   if (table.empty())
@@ -136,8 +142,7 @@ void check_exact_groups(const LoadOptions& options, const WeightFormats& formats
 
 constexpr const char* kHowToCalibrate =
     "--vision-activations static: there are no ranges of activations: triptych convert MODEL OUT --calibrate "
-    "FOLDER "
-    "finds them";
+    "FOLDER finds them";
 
 // Whether the index has grids that are wanted; others are taken out.
 bool take_input_grids(PackedIndex& index, const LoadOptions& options) {
@@ -159,6 +164,22 @@ void check_input_grids(const LoadOptions& options) {
   if (!vision || vision->code != QuantCode::kInt8 || vision->group_size != QuantFormat::kWholeRow)
     fail(ErrorCode::kInvalidArgument, "static activations need --vision-weights int8, not {}",
          vision ? vision->to_string() : "auto");
+}
+
+// With a hint where the tensors are not those that the family expects because of another program.
+std::unique_ptr<Model> load_model(const ModelRegistry::Family& family, const ModelSource& source) {
+  try {
+    auto out = family.load(source);
+    check_all_used(*source.weights);
+    return out;
+  } catch (const Error& error) {
+    const auto method = foreign_quantization(source.config);
+    if (!method) throw;
+    fail(ErrorCode::kUnsupported,
+         "config.json: quantization_config: weights quantized by \"{}\" are not supported; expected the "
+         "original checkpoint, which --weights quantizes ({})",
+         *method, error.what());
+  }
 }
 
 }  // namespace
@@ -228,9 +249,8 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   source.token_id = [tokenizer = out->tokenizer_.get()](std::string_view content) {
     return tokenizer->token_to_id(content);
   };
-  out->model_ = family.load(source);
+  out->model_ = load_model(family, source);
   TRIPTYCH_CHECK(!out->info().architecture.empty(), "{} does not say its architecture", family.name);
-  check_all_used(*out->weights_);
   // What was read once, norms and biases between the matrices, leaves its pages behind.
   if (options.weight_formats.any())
     for (const WeightEntry& entry : checkpoint.weights()) release(entry);

@@ -47,6 +47,17 @@ bool is_packed_directory(const Json& config) {
   return method != found->end() && method->is_string() && *method == kMethod;
 }
 
+std::optional<std::string> foreign_quantization(const JsonView& config) {
+  for (const auto& part : {std::optional(config), config.find("text_config")}) {
+    if (!part || !part->is_object() || is_packed_directory(part->raw())) continue;
+    const auto found = part->find("quantization_config");
+    if (!found || !found->is_object()) continue;
+    const auto method = found->find("quant_method");
+    return method && method->is_string() ? method->as_string() : "unknown";
+  }
+  return std::nullopt;
+}
+
 Json PackedConfig::to_json() const {
   Json out = {{"quant_method", kMethod},
               {"format_version", kPackedFormatVersion},

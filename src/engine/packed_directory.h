@@ -18,6 +18,9 @@ inline constexpr const char* kPackedIndexFile = "triptych.json";
 
 /// Whether config.json says that the directory was converted, in whatever version.
 bool is_packed_directory(const Json& config);
+/// The quant_method of a quantization_config that another program wrote, e.g. "gptq"; nothing when there is
+/// none.
+std::optional<std::string> foreign_quantization(const JsonView& config);
 
 /// What quantization_config says. Throws Error(kUnsupported) for a newer version, kInvalidFile naming a
 /// field.
@@ -44,7 +47,7 @@ void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool);
 
 struct ConvertOptions {
   LoadOptions load;      // weight_formats or weight_dtype say to what
-  bool replace = false;  // what OUT holds
+  bool replace = false;  // a converted checkpoint in OUT; nothing else is replaced
   /// With pictures the ranges of the tower's activations are found first and stored (engine/calibrate.h); its
   /// weights must become int8.
   std::vector<MediaInput> calibration_pictures = {};

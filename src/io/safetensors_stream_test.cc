@@ -9,6 +9,7 @@
 #include "io/mapped_file.h"
 #include "io/safetensors.h"
 #include "io/test_files.h"
+#include "support/resident.h"
 
 namespace triptych {
 namespace {
@@ -61,6 +62,43 @@ TEST(SafetensorsStream, ReleasedRowsStayReadable) {
   release_rows(entry, 100, 300);
   release(entry);
   for (int i = 0; i < 512 * 64; ++i) ASSERT_EQ(entry.view.cf32()[i], static_cast<float>(i));
+}
+
+// Rows that were not released stay, but for a huge page on either side: it is unmapped whole.
+TEST(SafetensorsStream, ReleasedRowsLeaveThisProcess) {
+  const test::TempDir folder;
+  constexpr std::int64_t kRows = 4096, kColumns = 1024;  // a row is a page
+  Tensor a(DType::kF32, {kRows, kColumns});
+  std::fill_n(a.f32(), kRows * kColumns, 1.0F);
+  SafetensorsStream stream(folder / "x.safetensors", 1000);
+  stream.append("a", a);
+  stream.finish();
+  const auto file = MappedFile::open(folder / "x.safetensors");
+  WeightTable table = read_safetensors(file->bytes(), file, "x");
+  table.mark_mapped(file->bytes());
+  const WeightEntry& entry = table.at("a");
+  const auto read_all = [&] {
+    return std::accumulate(entry.view.cf32(), entry.view.cf32() + entry.view.numel(), 0.0);
+  };
+  const auto resident_rows = [&](std::int64_t begin, std::int64_t end) {
+    constexpr std::size_t kRow_bytes = kColumns * sizeof(float);
+    const auto bytes = test::resident_bytes(entry.view.cf32() + begin * kColumns,
+                                            static_cast<std::size_t>(end - begin) * kRow_bytes);
+    return bytes ? static_cast<std::int64_t>(*bytes / kRow_bytes) : -1;
+  };
+  EXPECT_EQ(read_all(), kRows * kColumns);
+  if (resident_rows(0, kRows) < 0) GTEST_SKIP() << "no /proc/self/pagemap here";
+  EXPECT_EQ(resident_rows(0, kRows), kRows);
+  release_rows(entry, 1024, 3072);
+  EXPECT_EQ(resident_rows(1024, 3072), 0);
+  EXPECT_EQ(resident_rows(0, 512), 512);
+  EXPECT_EQ(resident_rows(3584, kRows), 512);
+  EXPECT_EQ(read_all(), kRows * kColumns);
+  release(entry);
+  EXPECT_EQ(resident_rows(0, kRows), 0);
+  EXPECT_EQ(read_all(), kRows * kColumns);
+  file->advise(FileAccess::kDontNeed);
+  EXPECT_EQ(resident_rows(0, kRows), 0);
 }
 
 }  // namespace

@@ -174,9 +174,9 @@ TEST(Boxes, DrawSaysWhatIsMissing) {
   expect_bad_input(run({qwen, "--prompt", "x", "--draw", out}), "--draw needs a picture");
   expect_bad_input(run({qwen, "--image", star, "-i", "--draw", out}), "--draw needs --prompt");
   expect_bad_input(run({qwen, "--image", star, "--prompt", "x", "--draw", "/nonexistent/out.png"}),
-                   "/nonexistent/out.png: cannot write");
+                   "--draw: /nonexistent/out.png: cannot write");
   expect_bad_input(run({qwen, "--image", star, "--prompt", "x", "--draw", scratch.path().string()}),
-                   "not a regular file");
+                   "it is a folder");
   expect_bad_input(run({llava, "--image", star, "--prompt", "x", "--draw", out}),
                    "answers of LlavaForConditionalGeneration name no boxes");
   const RunResult no_box = run({qwen, "--image", star, "--prompt", "Describe the image.", "--max-tokens", "2",

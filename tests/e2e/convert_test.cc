@@ -5,9 +5,11 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <map>
 
 #include "e2e/program.h"
 #include "io/safetensors.h"
+#include "support/fixed_answer.h"
 #include "support/shared_dir.h"
 
 namespace triptych::test {
@@ -160,6 +162,46 @@ TEST(Convert, TensorsAreAligned) {
       n_panels += name.ends_with(".panels") ? 1 : 0;
     }
   EXPECT_GT(n_panels, 10);
+}
+
+// The file's tensors in order. Of the model that ships all are small, so a wider one is made.
+TEST(Convert, SmallTensorsComeLast) {
+  constexpr std::uint64_t kSmall_bytes = 256 * 1024;
+  const Scratch scratch;
+  const auto model = scratch.path() / "fuyu";
+  write_fuyu(model, kSource, {"."}, 512);
+  const auto out = convert(scratch, model, {"--weights", "int8"});
+  const std::string bytes = read_file(out / "model.safetensors");
+  std::uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, bytes.data(), 8);
+  struct Stored {
+    std::uint64_t size_bytes;
+    std::string name;
+  };
+  std::map<std::uint64_t, Stored> by_offset;
+  const json header = json::parse(bytes.substr(8, header_bytes));
+  for (const auto& [name, tensor] : header.items()) {
+    const auto begin = tensor["data_offsets"][0].get<std::uint64_t>();
+    by_offset[begin] = {tensor["data_offsets"][1].get<std::uint64_t>() - begin, name};
+  }
+  std::uint64_t large_end = 0, n_large = 0;
+  for (const auto& [begin, tensor] : by_offset)
+    if (tensor.size_bytes > kSmall_bytes) {
+      EXPECT_EQ(begin, large_end) << tensor.name << " stands behind a small tensor";
+      large_end = begin + tensor.size_bytes;
+      ++n_large;
+    }
+  EXPECT_GE(n_large, 3U);  // table of tokens, attention, head
+  EXPECT_GE(by_offset.size() - n_large, 10U);
+  // A matrix of exactly the limit is small.
+  const auto limit = std::find_if(by_offset.begin(), by_offset.end(), [](const auto& entry) {
+    return entry.second.name.ends_with("attn.dense.weight.panels");
+  });
+  ASSERT_NE(limit, by_offset.end());
+  EXPECT_EQ(limit->second.size_bytes, kSmall_bytes);
+  const RunResult answer =
+      triptych({"run", out.string(), "--image", (kScenes / "scene1.png").string(), "--prompt", "x\n"});
+  EXPECT_EQ(answer.out, ".\n") << answer.err;
 }
 
 TEST(Convert, Refusals) {

@@ -124,7 +124,7 @@ TEST(Errors, PromptThatDoesNotFit) {
 }
 
 TEST(Errors, Flags) {
-  expect_bad_input(triptych({}), "triptych --help");
+  expect_bad_input(triptych({}), "expected a verb, such as run (see triptych --help)");
   expect_bad_input(triptych({"walk"}), "walk");
   expect_bad_input(triptych({"run"}), "MODEL");
   expect_bad_input(ask(kModel, {"--what"}), "--what");
@@ -149,6 +149,58 @@ TEST(Errors, Flags) {
   expect_bad_input(triptych({"bench"}), "--shapes");
   expect_bad_input(triptych({"bench", "--shapes", "llava-9b"}), "llava-9b");
   expect_bad_input(triptych({"completion", "cmd"}), "cmd");
+}
+
+// What a script gives whose variable was not set.
+TEST(Errors, EmptyValues) {
+  expect_bad_input(triptych({"run", "", "--prompt", "x"}), "MODEL: expected a value");
+  for (const char* flag : {"--image", "--video", "--weights", "--lm-head", "--temperature", "--top-k",
+                           "--stop", "--draw", "--trace-out", "--vision-tower", "--threads"})
+    expect_bad_input(ask(kModel, {flag, ""}), flag);
+  expect_bad_input(triptych({"convert", kModel.string(), "", "--weights", "int8"}), "OUT: expected a value");
+  expect_bad_input(triptych({"bench", kModel.string(), "--only", ""}), "--only: expected a value");
+  expect_bad_input(triptych({"trace", kModel.string(), "--prompt", "x", "--out", ""}), "--out");
+  EXPECT_EQ(triptych({"run", kModel.string(), "--prompt", "", "--max-tokens", "1"}).exit_code, 0);
+}
+
+TEST(Errors, MessagesNameTheFlagAndWhatIsExpected) {
+  expect_bad_input(ask(kModel, {"--temperature", "x"}), "--temperature: expected a number, got \"x\"");
+  expect_bad_input(ask(kModel, {"--top-k", "99999999999"}), "--top-k: expected a whole number");
+  expect_bad_input(ask(kModel, {"--stop-token-ids", "2,x"}), "--stop-token-ids: expected ids of tokens");
+  for (const char* flag : {"--weights", "--vision-weights", "--lm-head"})
+    for (const char* word : {"int5", "int4:g7", "int4:g32:g64"})
+      expect_bad_input(ask(kModel, {flag, word}), std::string(flag) + ": quantization");
+  expect_bad_input(ask(kModel, {"--vision-tower", "/nowhere"}), "vision tower: /nowhere: there is no such");
+  expect_bad_input(ask(kModel, {"--ctx-size", "4096"}), "--ctx-size 4096: the model was trained for 1024");
+  expect_bad_input(triptych({"bench", kModel.string(), "--prompt-tokens", "100000000"}),
+                   "--prompt-tokens and --decode: 100000033 tokens");
+  expect_bad_input(triptych({"convert", kModel.string(), "/nowhere/x/y", "--weights", "int8"}),
+                   "/nowhere/x/y: cannot create: there is no folder /nowhere/x");
+  expect_bad_input(triptych({"--what"}), "expected a verb, such as run, got \"--what\"");
+}
+
+TEST(Errors, FlagsThatWouldChangeNothing) {
+  const std::string model = kModel.string();
+  for (const char* flag : {"--trace-allocations", "--replay-allocations"})
+    expect_bad_input(triptych({"bench", model, flag, "x"}), std::string(flag) + " goes with --memory");
+  expect_bad_input(triptych({"bench", model, "--memory"}), "MODEL does not go with --memory");
+  expect_bad_input(triptych({"bench", model, "--limits"}), "MODEL does not go with --limits");
+  const Scratch scratch;
+  const std::string record = (scratch.path() / "record").string();
+  write_file(record, "triptych-allocations 1\n");
+  expect_bad_input(triptych({"bench", "--memory", "--replay-allocations", record}), "holds no allocations");
+  expect_bad_input(triptych({"bench", "--memory", "--html", "x"}), "--html does not go with --memory");
+  expect_bad_input(triptych({"bench", "--limits", "--shapes", "llava-0.5b"}), "--shapes does not go with");
+}
+
+TEST_F(BrokenModel, WeightsThatAnotherProgramQuantized) {
+  json c = config();
+  c["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  set_config(c);
+  EXPECT_EQ(ask(model_).exit_code, 0);  // the tensors are all there
+  c["text_config"]["num_hidden_layers"] = 5;
+  set_config(c);
+  expect_bad_input(ask(model_), "config.json: quantization_config: weights quantized by \"gptq\"");
 }
 
 TEST(Errors, ReservedHugePagesThatDoNotExist) {

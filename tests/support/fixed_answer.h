@@ -24,10 +24,10 @@ inline Tensor filled(const Shape& shape, float value) {
 }
 
 /// A Fuyu with the tokenizer of tests/data/fuyu_tags. `answer`: contents of tokens, each at most once; the
-/// answer follows <0x04> and the last token is followed by |ENDOFTEXT|. At most 62 tokens.
+/// answer follows <0x04> and the last token is followed by |ENDOFTEXT|. At most `width` - 2 tokens.
 inline void write_fuyu(const std::filesystem::path& folder, const std::filesystem::path& source,
-                       const std::vector<std::string>& answer) {
-  constexpr std::int64_t kWidth = 64, kFeedForward = 8;
+                       const std::vector<std::string>& answer, std::int64_t width = 64) {
+  constexpr std::int64_t kFeedForward = 8;
   std::filesystem::create_directories(folder);
   for (const char* name : {"tokenizer.json", "tokenizer_config.json"})
     std::filesystem::copy_file(source / "tests/data/fuyu_tags" / name, folder / name,
@@ -43,7 +43,7 @@ inline void write_fuyu(const std::filesystem::path& folder, const std::filesyste
   write_text_file(folder / "config.json", Json{{"architectures", {"FuyuForCausalLM"}},
                                                {"model_type", "fuyu"},
                                                {"vocab_size", vocab_size},
-                                               {"hidden_size", kWidth},
+                                               {"hidden_size", width},
                                                {"intermediate_size", kFeedForward},
                                                {"num_hidden_layers", 1},
                                                {"num_attention_heads", 1},
@@ -52,38 +52,38 @@ inline void write_fuyu(const std::filesystem::path& folder, const std::filesyste
                                                {"patch_size", 30}}
                                               .dump());
   // One dimension per token: where the embedding of a token is 1, the row of its follower in the head is 1.
-  Tensor embed = filled({vocab_size, kWidth}, 0.0F), head = filled({vocab_size, kWidth}, 0.0F);
+  Tensor embed = filled({vocab_size, width}, 0.0F), head = filled({vocab_size, width}, 0.0F);
   std::vector<std::string> chain = {"<0x04>"};
   chain.insert(chain.end(), answer.begin(), answer.end());
   chain.push_back("|ENDOFTEXT|");
   for (std::size_t i = 0; i + 1 < chain.size(); ++i) {
-    embed.f32()[id_of(chain[i]) * kWidth + static_cast<std::int64_t>(i)] = 1.0F;
-    head.f32()[id_of(chain[i + 1]) * kWidth + static_cast<std::int64_t>(i)] = 1.0F;
+    embed.f32()[id_of(chain[i]) * width + static_cast<std::int64_t>(i)] = 1.0F;
+    head.f32()[id_of(chain[i + 1]) * width + static_cast<std::int64_t>(i)] = 1.0F;
   }
   const std::string lm = "language_model.model.", layer = lm + "layers.0.";
   const std::vector<TensorSpec> zeros = {
-      {"vision_embed_tokens.weight", DType::kF32, {kWidth, 2700}},
-      {"vision_embed_tokens.bias", DType::kF32, {kWidth}},
-      {layer + "input_layernorm.weight", DType::kF32, {kWidth}},
-      {layer + "input_layernorm.bias", DType::kF32, {kWidth}},
-      {layer + "post_attention_layernorm.weight", DType::kF32, {kWidth}},
-      {layer + "post_attention_layernorm.bias", DType::kF32, {kWidth}},
-      {layer + "self_attn.query_key_value.weight", DType::kF32, {3 * kWidth, kWidth}},
-      {layer + "self_attn.query_key_value.bias", DType::kF32, {3 * kWidth}},
-      {layer + "self_attn.dense.weight", DType::kF32, {kWidth, kWidth}},
-      {layer + "self_attn.dense.bias", DType::kF32, {kWidth}},
-      {layer + "mlp.dense_h_to_4h.weight", DType::kF32, {kFeedForward, kWidth}},
+      {"vision_embed_tokens.weight", DType::kF32, {width, 2700}},
+      {"vision_embed_tokens.bias", DType::kF32, {width}},
+      {layer + "input_layernorm.weight", DType::kF32, {width}},
+      {layer + "input_layernorm.bias", DType::kF32, {width}},
+      {layer + "post_attention_layernorm.weight", DType::kF32, {width}},
+      {layer + "post_attention_layernorm.bias", DType::kF32, {width}},
+      {layer + "self_attn.query_key_value.weight", DType::kF32, {3 * width, width}},
+      {layer + "self_attn.query_key_value.bias", DType::kF32, {3 * width}},
+      {layer + "self_attn.dense.weight", DType::kF32, {width, width}},
+      {layer + "self_attn.dense.bias", DType::kF32, {width}},
+      {layer + "mlp.dense_h_to_4h.weight", DType::kF32, {kFeedForward, width}},
       {layer + "mlp.dense_h_to_4h.bias", DType::kF32, {kFeedForward}},
-      {layer + "mlp.dense_4h_to_h.weight", DType::kF32, {kWidth, kFeedForward}},
-      {layer + "mlp.dense_4h_to_h.bias", DType::kF32, {kWidth}},
-      {lm + "final_layernorm.bias", DType::kF32, {kWidth}}};
+      {layer + "mlp.dense_4h_to_h.weight", DType::kF32, {width, kFeedForward}},
+      {layer + "mlp.dense_4h_to_h.bias", DType::kF32, {width}},
+      {lm + "final_layernorm.bias", DType::kF32, {width}}};
   std::vector<TensorSpec> specs = zeros;
-  specs.push_back({lm + "final_layernorm.weight", DType::kF32, {kWidth}});
+  specs.push_back({lm + "final_layernorm.weight", DType::kF32, {width}});
   specs.push_back({lm + "embed_tokens.weight", DType::kF32, embed.shape()});
   specs.push_back({"language_model.lm_head.weight", DType::kF32, head.shape()});
   SafetensorsWriter writer(folder / "model.safetensors", specs);
   for (const TensorSpec& spec : zeros) writer.append(filled(spec.shape, 0.0F).view());
-  writer.append(filled({kWidth}, 1.0F).view());
+  writer.append(filled({width}, 1.0F).view());
   writer.append(embed.view());
   writer.append(head.view());
   writer.finish();
