@@ -10,6 +10,10 @@
 namespace triptych {
 namespace {
 
+constexpr const char* kHowToCalibrate =
+    "--vision-activations static: there are no ranges of activations: triptych convert MODEL OUT --calibrate "
+    "FOLDER finds them";
+
 constexpr int kPieces = 4096;
 
 struct Ends {
@@ -120,6 +124,31 @@ InputGrids InputRanges::grids(const PartSizes& sizes) const {
     out[linear.stored_name] = grid_between(static_cast<float>(ends.low), static_cast<float>(ends.high));
   }
   return out;
+}
+
+bool take_input_grids(PackedIndex& index, const LoadOptions& options) {
+  bool any = false;
+  for (StoredLinear& linear : index.linears) {
+    any = any || linear.input_grid.step > 0;
+    if (options.static_vision_inputs == false) linear.input_grid = {};
+  }
+  if (options.static_vision_inputs == true && !any) fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
+  return any && options.static_vision_inputs != false;
+}
+
+bool has_input_grids(const LoadOptions& options) {
+  if (options.static_vision_inputs == true && options.input_grids.empty())
+    fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
+  if (options.input_grids.empty()) return false;
+  check_takes_input_grids(options.weight_formats);
+  return true;
+}
+
+void check_takes_input_grids(const WeightFormats& formats) {
+  const auto& vision = formats.vision;
+  if (!vision || vision->code != QuantCode::kInt8 || vision->group_size != QuantFormat::kWholeRow)
+    fail(ErrorCode::kInvalidArgument, "static activations need --vision-weights int8, not {}",
+         vision ? vision->to_string() : "auto");
 }
 
 InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures,

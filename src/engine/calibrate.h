@@ -11,6 +11,7 @@
 #include "backend/exec_context.h"
 #include "engine/load.h"
 #include "media/image.h"
+#include "nn/packed_weights.h"
 #include "tensor/input_grid.h"
 
 namespace triptych {
@@ -41,6 +42,14 @@ class InputRanges final : public ExecObserver {
   bool counting_ = false;
   std::unordered_map<const LinearWeight*, Spread> spreads_;
 };
+
+/// Takes grids that `options` does not want out of the index; whether any stay. Throws
+/// Error(kInvalidArgument) when there is none and static activations are asked for.
+bool take_input_grids(PackedIndex& index, const LoadOptions& options);
+/// The same of a checkpoint that holds none: grids can only come with the options.
+bool has_input_grids(const LoadOptions& options);
+/// Throws Error(kInvalidArgument) unless the tower's weights become int8 by channels.
+void check_takes_input_grids(const WeightFormats& formats);
 
 /// Runs the tower over these pictures, twice. Throws Error(kInvalidArgument) without one, or for a model
 /// whose pictures meet no linear but the language model's.

@@ -210,6 +210,7 @@ std::size_t header_room(const WeightTable& weights, const LoadOptions& options) 
 
 // With the tower as it will be, and the rest as it is stored, which is not read.
 InputGrids find_input_grids(const fs::path& from, const ConvertOptions& options) {
+  check_takes_input_grids(options.load.weight_formats);
   LoadOptions load = options.load;
   load.weight_formats.language = load.weight_formats.lm_head = std::nullopt;
   load.weight_dtype = std::nullopt;

@@ -6,9 +6,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/profile.h"
+#include "engine/calibrate.h"
 #include "engine/packed_directory.h"
 #include "io/mapped_file.h"
-#include "text/utf8.h"
 
 namespace triptych {
 namespace {
@@ -32,13 +32,6 @@ std::vector<std::int32_t> parse_ids(const JsonView& value) {
 void add_unique(std::vector<std::int32_t>& to, std::span<const std::int32_t> ids) {
   for (const std::int32_t id : ids)
     if (std::find(to.begin(), to.end(), id) == to.end()) to.push_back(id);
-}
-
-// A piece of the vocabulary that is no added token would be found only by chance.
-bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std::int32_t id) {
-  for (const AddedToken& token : tokenizer.added_tokens())
-    if (token.content == content) return token.id == id;
-  return false;
 }
 
 // Entries keep their files mapped, so the tower's checkpoint itself need not stay.
@@ -66,63 +59,6 @@ void add_vision_tower(WeightTable& weights, const std::filesystem::path& directo
   weights.merge(std::move(table));
 }
 
-// Frames and what the plan makes of them; with one model that decides the pixels.
-Fingerprint fingerprint_of(const MediaInput& input, const MediaPlan& plan) {
-  std::vector<std::uint64_t> words = {static_cast<std::uint64_t>(plan.meta.width_px),
-                                      static_cast<std::uint64_t>(plan.meta.height_px),
-                                      static_cast<std::uint64_t>(plan.resized_width_px),
-                                      static_cast<std::uint64_t>(plan.resized_height_px),
-                                      static_cast<std::uint64_t>(plan.grid_t),
-                                      static_cast<std::uint64_t>(plan.grid_h),
-                                      static_cast<std::uint64_t>(plan.grid_w),
-                                      static_cast<std::uint64_t>(plan.n_tokens),
-                                      plan.meta.is_video ? 1U : 0U};
-  for (const Image& frame : input.frames) {
-    const Fingerprint pixels = fingerprint(std::as_bytes(std::span(frame.rgb)));
-    words.insert(words.end(), {pixels.low, pixels.high});
-  }
-  return fingerprint(std::as_bytes(std::span(words)));
-}
-
-// The vocabulary has no placeholder: those of the template become cuts.
-void add_placeholders(std::string_view text, std::string_view placeholder, std::int32_t id,
-                      std::span<const ByteRange> typed, std::vector<TypedTag>& cuts) {
-  for (std::size_t at = text.find(placeholder); at != std::string_view::npos;) {
-    const std::size_t end = at + placeholder.size();
-    const bool is_typed = std::any_of(typed.begin(), typed.end(),
-                                      [&](const ByteRange& r) { return at < r.end && end > r.begin; });
-    if (!is_typed) cuts.push_back({at, end, {id}});
-    at = text.find(placeholder, is_typed ? at + 1 : end);
-  }
-  std::sort(cuts.begin(), cuts.end(), [](const TypedTag& a, const TypedTag& b) { return a.begin < b.begin; });
-}
-
-// The tokens of the cuts, and between them each piece of text tokenized by itself.
-std::vector<std::int32_t> encode_around(const Tokenizer& tokenizer, std::string_view text,
-                                        std::span<const TypedTag> cuts, const EncodeOptions& options) {
-  if (cuts.empty()) return tokenizer.encode(text, options);
-  std::vector<std::int32_t> out;
-  std::size_t begin = 0;
-  for (std::size_t i = 0; i <= cuts.size(); ++i) {
-    const std::size_t end = i < cuts.size() ? cuts[i].begin : text.size();
-    std::vector<ByteRange> inside;
-    for (const ByteRange& r : options.plain_text)
-      if (r.end > begin && r.begin < end)
-        inside.push_back({std::max(r.begin, begin) - begin, std::min(r.end, end) - begin});
-    EncodeOptions piece = options;
-    piece.plain_text = inside;
-    piece.add_special_tokens = options.add_special_tokens && i == 0;
-    if (begin < end || i == 0) {
-      const auto ids = tokenizer.encode(text.substr(begin, end - begin), piece);
-      out.insert(out.end(), ids.begin(), ids.end());
-    }
-    if (i == cuts.size()) break;
-    out.insert(out.end(), cuts[i].ids.begin(), cuts[i].ids.end());
-    begin = cuts[i].end;
-  }
-  return out;
-}
-
 std::unique_ptr<Backend> make_backend(const LoadOptions& options, const WeightFormats& formats) {
   return make_cpu_backend(
       {.n_threads = options.n_threads,
@@ -138,32 +74,6 @@ void check_exact_groups(const LoadOptions& options, const WeightFormats& formats
   for (const auto* part : {&formats.language, &formats.vision, &formats.lm_head})
     if (*part && (*part)->code == QuantCode::kInt4) return;
   fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
-}
-
-constexpr const char* kHowToCalibrate =
-    "--vision-activations static: there are no ranges of activations: triptych convert MODEL OUT --calibrate "
-    "FOLDER finds them";
-
-// Whether the index has grids that are wanted; others are taken out.
-bool take_input_grids(PackedIndex& index, const LoadOptions& options) {
-  bool any = false;
-  for (StoredLinear& linear : index.linears) {
-    any = any || linear.input_grid.step > 0;
-    if (options.static_vision_inputs == false) linear.input_grid = {};
-  }
-  if (options.static_vision_inputs == true && !any) fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
-  return any && options.static_vision_inputs != false;
-}
-
-// Of a checkpoint that holds none.
-void check_input_grids(const LoadOptions& options) {
-  if (options.static_vision_inputs == true && options.input_grids.empty())
-    fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
-  if (options.input_grids.empty()) return;
-  const auto& vision = options.weight_formats.vision;
-  if (!vision || vision->code != QuantCode::kInt8 || vision->group_size != QuantFormat::kWholeRow)
-    fail(ErrorCode::kInvalidArgument, "static activations need --vision-weights int8, not {}",
-         vision ? vision->to_string() : "auto");
 }
 
 // With a hint where the tensors are not those that the family expects because of another program.
@@ -183,14 +93,6 @@ std::unique_ptr<Model> load_model(const ModelRegistry::Family& family, const Mod
 }
 
 }  // namespace
-
-void check_takes_videos(const ModelInfo& info) {
-  if (!info.video_placeholder.empty()) return;
-  std::string families;
-  for (const ModelRegistry::Family& family : ModelRegistry::global().families())
-    if (family.takes_videos) families += (families.empty() ? "" : ", ") + family.architectures.front();
-  fail(ErrorCode::kUnsupported, "{} does not take videos; these do: {}", info.architecture, families);
-}
 
 const Tokenizer& LoadedModel::tokenizer() const {
   TRIPTYCH_CHECK(tokenizer_ != nullptr, "this model has no tokenizer");
@@ -296,8 +198,7 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
     if (weight_formats_.any() || options.sink != nullptr)
       weights = std::make_unique<QuantizedWeights>(std::move(weights), weight_formats_, options.sink,
                                                    options.input_grids);
-    check_input_grids(options);
-    static_vision_inputs_ = !options.input_grids.empty();
+    static_vision_inputs_ = has_input_grids(options);
   }
   check_exact_groups(options, weight_formats_);
   return weights;
@@ -319,8 +220,7 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   if (options.weight_formats.any())
     out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats,
                                                        nullptr, options.input_grids);
-  check_input_grids(options);
-  out->static_vision_inputs_ = !options.input_grids.empty();
+  out->static_vision_inputs_ = has_input_grids(options);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->model_ = ModelRegistry::global().find(source.config).load(source);
@@ -362,128 +262,6 @@ void LoadedModel::load_generation_config() {
   }
   if (stop_token_ids_.empty())
     if (const auto eos = tokenizer_->eos_id()) stop_token_ids_.push_back(*eos);
-}
-
-std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>& spans,
-                                                std::span<const MediaPlan> plans) const {
-  const ProfileZone zone("tokenizer");
-  const ModelInfo& info = this->info();
-  std::string text;
-  std::vector<ByteRange> typed;
-  std::vector<TypedTag> cuts;  // what becomes tokens of its own
-  for (const RenderedSpan& span : spans) {
-    if (span.is_user_text) typed.push_back({text.size(), text.size() + span.text.size()});
-    for (TypedTag& tag : model_->find_typed_tags(span.text, plans))
-      cuts.push_back({tag.begin + text.size(), tag.end + text.size(), std::move(tag.ids)});
-    text += span.text;
-  }
-  std::vector<std::string> never = info.never_typed;
-  for (const std::string* placeholder : {&info.image_placeholder, &info.video_placeholder})
-    if (!placeholder->empty()) never.push_back(*placeholder);
-  EncodeOptions options{
-      .add_special_tokens = plans.empty() ? info.add_special_tokens : info.add_special_tokens_with_media,
-      .plain_text = typed,
-      .never_in_plain_text = never,
-      .allowed_in_plain_text = info.typeable_specials};
-  // A template that writes the first token itself must not get it twice (transformers' ProcessorMixin does
-  // the same).
-  if (const auto bos = tokenizer_->bos_id()) {
-    const std::string content = tokenizer_->id_to_token(*bos);
-    if (!content.empty() && text.rfind(content, 0) == 0 &&
-        (typed.empty() || typed.front().begin >= content.size()))
-      options.add_special_tokens = false;
-  }
-  if (!info.image_placeholder.empty() &&
-      !is_added_token(*tokenizer_, info.image_placeholder, info.image_token_id))
-    add_placeholders(text, info.image_placeholder, info.image_token_id, typed, cuts);
-  return encode_around(*tokenizer_, text, cuts, options);
-}
-
-PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
-                                           const std::vector<MediaInput>& media, const MediaOptions& options,
-                                           std::string_view user_text) const {
-  const ModelInfo& info = this->info();
-  if (info.max_images >= 0 && static_cast<std::int64_t>(media.size()) > info.max_images)
-    fail(ErrorCode::kInvalidArgument, "{} takes {} image{} in a prompt, got {}", info.architecture,
-         info.max_images, info.max_images == 1 ? "" : "s", media.size());
-  PreparedRequest out;
-  out.prompt = to_text(spans);
-  std::vector<MediaPlan> plans;
-  for (const MediaInput& input : media) {
-    if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");
-    if (input.is_video) check_takes_videos(info);
-    plans.push_back(model_->plan_media({.width_px = input.frames.front().width_px,
-                                        .height_px = input.frames.front().height_px,
-                                        .n_frames = static_cast<int>(input.frames.size()),
-                                        .frames_per_s = input.frames_per_s,
-                                        .is_video = input.is_video,
-                                        .name = input.name},
-                                       options));
-  }
-  out.token_ids = tokenize(spans, plans);
-  out.layout = model_->expand_prompt(out.token_ids, plans);
-  if (static_cast<std::int64_t>(out.layout.input_ids.size()) > info.max_context_tokens)  // before any pixels
-    fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}",
-         out.layout.input_ids.size(), info.max_context_tokens);
-  const ProfileZone zone("preprocess");
-  for (std::size_t i = 0; i < media.size(); ++i) {
-    MediaItem item;
-    item.plan = plans[i];
-    item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
-    item.fingerprint = fingerprint_of(media[i], plans[i]);
-    if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
-    out.media.push_back(std::move(item));
-  }
-  return out;
-}
-
-PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
-  std::int64_t n_parts = 0;
-  std::string user_text;
-  for (const ChatMessage& message : request.messages) {
-    if (message.role == "system" && !info().supports_system_prompt)
-      fail(ErrorCode::kInvalidArgument, "{} has no system prompt", info().architecture);
-    for (const ContentPart& part : message.parts) {
-      if (part.kind != ContentPart::Kind::kText) ++n_parts;
-      if (!utf8::is_valid(part.text))
-        fail(ErrorCode::kInvalidArgument, "the {} message is not valid UTF-8", message.role);
-      if (part.kind == ContentPart::Kind::kText && message.role == "user") user_text += part.text;
-    }
-  }
-  if (n_parts != static_cast<std::int64_t>(request.media.size()))
-    fail(ErrorCode::kInvalidArgument, "the messages hold {} images or videos, but {} were given", n_parts,
-         request.media.size());
-  ChatInput input;
-  input.messages = request.messages;
-  input.add_generation_prompt = request.add_generation_prompt && !request.continue_final_message;
-  input.continue_final_message = request.continue_final_message;
-  input.image_placeholder = info().image_placeholder;
-  input.video_placeholder = info().video_placeholder;
-  input.tools = request.tools;
-  input.variables = request.template_variables;
-  const auto special = [&](const char* name, std::optional<std::int32_t> id) {
-    if (id) input.special_tokens[name] = tokenizer_->id_to_token(*id);
-  };
-  special("bos_token", tokenizer_->bos_id());
-  special("eos_token", tokenizer_->eos_id());
-  special("pad_token", tokenizer_->pad_id());
-  special("unk_token", tokenizer_->unk_id());
-  const std::vector<RenderedSpan> spans = chat_template().render(input);
-  const auto is_video = [](const MediaInput& input_media) { return input_media.is_video; };
-  if (std::any_of(request.media.begin(), request.media.end(), is_video)) {
-    check_takes_videos(info());
-    const auto prints_videos = [&](const RenderedSpan& span) {
-      return !span.is_user_text && span.text.find(info().video_placeholder) != std::string::npos;
-    };
-    if (std::none_of(spans.begin(), spans.end(), prints_videos))
-      fail(ErrorCode::kUnsupported, "the chat template of this model prints nothing for a video");
-  }
-  return prepare_spans(spans, request.media, request.media_options, user_text);
-}
-
-PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
-                                            const MediaOptions& options) const {
-  return prepare_spans({{.text = std::string(prompt), .is_user_text = false}}, media, options, prompt);
 }
 
 }  // namespace triptych
