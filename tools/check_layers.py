@@ -31,7 +31,7 @@ LAYERS = {
 }
 # Headers that a layer above may include although the layer itself is closed to it: who makes a backend, and loads a model.
 EXTRA_FILES = {
-    "engine": ["backend/cpu/cpu_backend.h", "nn/packed_weights.h"],
+    "engine": ["backend/cpu/cpu_backend.h", "nn/packed_weights.h", "nn/weight_providers.h"],
     "compress": ["backend/cpu/cpu_backend.h"],
     "server": ["backend/cpu/cpu_backend.h"],
     "cli": ["backend/cpu/cpu_backend.h", "backend/cpu/probe.h"],

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "models/testing/golden_run.h"
+#include "nn/weight_providers.h"
 #include "support/shared_dir.h"
 
 namespace triptych {

@@ -12,7 +12,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "nn/weights.h"
+#include "nn/weight_providers.h"
 #include "tensor/packed_linear.h"
 #include "tensor/weight_table.h"
 

@@ -1,11 +1,6 @@
 #include "nn/weights.h"
 
-#include <algorithm>
-#include <cmath>
-
 #include "base/error.h"
-#include "base/half.h"
-#include "base/rng.h"
 #include "nn/packed_weights.h"
 #include "tensor/convert.h"
 
@@ -35,95 +30,6 @@ class SizedLinear final : public LinearWeight {
 
 }  // namespace
 
-void TableWeights::rename(const std::function<std::string(std::string_view)>& rule) {
-  table_.erase_if([&](const WeightEntry& entry) { return rule(entry.name).empty(); });
-  std::map<std::string, std::string, std::less<>> published;
-  table_.rename_all([&](const std::string& name) {
-    std::string renamed = rule(name);
-    published.emplace(renamed, published_name(name));
-    return renamed;
-  });
-  published_ = std::move(published);
-}
-
-bool TableWeights::has(std::string_view name) const { return table_.contains(name); }
-
-WeightEntry TableWeights::get(std::string_view name, const Shape& shape) {
-  const WeightEntry* entry = table_.find(name);
-  if (entry == nullptr)
-    fail(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint (expected shape {})", name,
-         to_string(shape));
-  if (entry->view.shape() != shape)
-    fail(ErrorCode::kInvalidFile, "{}: tensor {}: expected shape {}, got {}", entry->file, name,
-         to_string(shape), to_string(entry->view.shape()));
-  if (used_.insert(std::string(name)).second && on_first_use_) on_first_use_(*entry);
-  return *entry;
-}
-
-std::string TableWeights::published_name(std::string_view name) const {
-  const auto found = published_.find(name);
-  return found == published_.end() ? std::string(name) : found->second;
-}
-
-std::vector<std::string> TableWeights::unused() const {
-  std::vector<std::string> out;
-  for (const WeightEntry& entry : table_)
-    if (!used_.contains(entry.name)) out.push_back(entry.name);
-  return out;
-}
-
-WeightEntry ConvertedWeights::get(std::string_view name, const Shape& shape) {
-  WeightEntry entry = from_->get(name, shape);
-  if (entry.view.dtype() == dtype_ || shape.rank() < 2 || !is_float(entry.view.dtype())) return entry;
-  auto tensor = std::make_shared<Tensor>(dtype_, shape);
-  convert(entry.view, *tensor);
-  release(entry);
-  entry.is_mapped = false;
-  entry.view = tensor->view();
-  entry.owner = std::move(tensor);
-  return entry;
-}
-
-WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
-  auto tensor = std::make_shared<Tensor>(dtype_, shape);
-  const std::int64_t n = shape.numel();
-  // Cheap and lively: a sum of bytes is close to normal; the scale keeps activations of order one.
-  const double fan_in =
-      shape.rank() >= 2 ? static_cast<double>(n / std::max<std::int64_t>(1, shape.dim(0))) : 1.0;
-  const float scale = static_cast<float>((shape.rank() >= 2 ? 1.0 / std::sqrt(fan_in) : 0.1) / 147.8);
-  const float offset = shape.rank() >= 2 ? 0.0F : 1.0F;
-  std::uint64_t state = seed_ ^ std::hash<std::string_view>{}(name) ^ 0x9E3779B97F4A7C15ULL;
-  const auto next = [&] {
-    state += 0x9E3779B97F4A7C15ULL;  // splitmix64
-    std::uint64_t z = state;
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-    return z ^ (z >> 31);
-  };
-  for (std::int64_t i = 0; i < n; ++i) {
-    const std::uint64_t bits = next();
-    const int sum = static_cast<int>((bits & 255U) + ((bits >> 8) & 255U) + ((bits >> 16) & 255U) +
-                                     ((bits >> 24) & 255U)) -
-                    510;
-    const float value = offset + scale * static_cast<float>(sum);
-    switch (dtype_) {
-      case DType::kF32:
-        tensor->view().as<float>()[i] = value;
-        break;
-      case DType::kF16:
-        tensor->view().as<std::uint16_t>()[i] = f32_to_f16(value);
-        break;
-      case DType::kBF16:
-        tensor->view().as<std::uint16_t>()[i] = f32_to_bf16(value);
-        break;
-      default:
-        fail(ErrorCode::kUnsupported, "random weights of type {}", to_string(dtype_));
-    }
-  }
-  const TensorView view = tensor->view();
-  return {std::string(name), view, std::move(tensor), "random"};
-}
-
 PartSizes::Size& PartSizes::part(std::string_view name) {
   for (auto& [known, size] : parts)
     if (known == name) return size;
@@ -141,23 +47,6 @@ void Binder::count(const WeightEntry& entry) { sizes_.part(part_).n_parameters +
 
 std::optional<QuantFormat> WeightProvider::format_of(std::string_view, std::string_view) const {
   return std::nullopt;
-}
-
-std::optional<QuantFormat> QuantizedWeights::format_of(std::string_view part, std::string_view name) const {
-  const auto holds = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
-  if (holds("patch_embed") || holds("conv1")) return std::nullopt;
-  // Fuyu's pixels are 8-bit integers already: int8 weights cost nothing else there, 4 bits would.
-  if (holds("vision_embed_tokens"))
-    return formats_.vision && formats_.vision->code == QuantCode::kInt8 ? formats_.vision : std::nullopt;
-  if (part != "language") return formats_.vision;
-  // A tied output layer is the embedding's table.
-  if (holds("lm_head") || holds("embed_tokens") || holds("wte")) return formats_.lm_head;
-  return formats_.language;
-}
-
-InputGrid QuantizedWeights::input_grid_of(std::string_view stored_name) const {
-  const auto found = grids_.find(stored_name);
-  return found == grids_.end() ? InputGrid{} : found->second;
 }
 
 void Binder::count_bytes(const WeightEntry& entry) {

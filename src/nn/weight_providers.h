@@ -1,0 +1,96 @@
+// The ways to answer for weights: tensors of a checkpoint, the same converted or quantized while loading, or
+// random values of a published shape. Those of a converted directory: nn/packed_weights.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "nn/weights.h"
+#include "tensor/weight_table.h"
+
+namespace triptych {
+
+/// Tensors of a checkpoint. Borrows the table.
+class TableWeights : public WeightProvider {
+ public:
+  explicit TableWeights(WeightTable& table) : table_(table) {}
+  /// Called the first time a tensor is asked for, before it is handed out.
+  void on_first_use(std::function<void(const WeightEntry&)> action) { on_first_use_ = std::move(action); }
+  void rename(const std::function<std::string(std::string_view)>& rule) override;
+  bool has(std::string_view name) const override;
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override;
+  std::string published_name(std::string_view name) const override;
+
+ private:
+  WeightTable& table_;
+  std::set<std::string, std::less<>> used_;
+  std::function<void(const WeightEntry&)> on_first_use_;
+  std::map<std::string, std::string, std::less<>> published_;  // of what was renamed
+};
+
+/// Weights of another provider, matrices and tables converted to one floating-point type (vectors stay as
+/// they are). Costs private memory for what changes.
+class ConvertedWeights : public WeightProvider {
+ public:
+  ConvertedWeights(std::unique_ptr<WeightProvider> from, DType dtype)
+      : from_(std::move(from)), dtype_(dtype) {}
+  void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
+  bool has(std::string_view name) const override { return from_->has(name); }
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override { return from_->unused(); }
+  std::string published_name(std::string_view name) const override { return from_->published_name(name); }
+
+ private:
+  std::unique_ptr<WeightProvider> from_;
+  DType dtype_;
+};
+
+/// Weights of another provider, to be quantized as `formats` says, with inputs rounded to `grids` (by stored
+/// name). With a sink (kept by the caller) nothing
+/// is kept in memory: what is prepared goes there, and the model can tell its sizes, but not be run.
+class QuantizedWeights : public WeightProvider {
+ public:
+  QuantizedWeights(std::unique_ptr<WeightProvider> from, const WeightFormats& formats,
+                   WeightSink* sink = nullptr, InputGrids grids = {})
+      : from_(std::move(from)), formats_(formats), sink_(sink), grids_(std::move(grids)) {}
+  WeightSink* sink() override { return sink_; }
+  std::string published_name(std::string_view name) const override { return from_->published_name(name); }
+  void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
+  bool has(std::string_view name) const override { return from_->has(name); }
+  WeightEntry get(std::string_view name, const Shape& shape) override { return from_->get(name, shape); }
+  std::vector<std::string> unused() const override { return from_->unused(); }
+  std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const override;
+  InputGrid input_grid_of(std::string_view stored_name) const override;
+
+ private:
+  std::unique_ptr<WeightProvider> from_;
+  WeightFormats formats_;
+  WeightSink* sink_;
+  InputGrids grids_;
+};
+
+/// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
+/// Optional names (`has`) exist only when listed.
+class RandomWeights : public WeightProvider {
+ public:
+  RandomWeights(DType dtype, std::uint64_t seed) : dtype_(dtype), seed_(seed) {}
+  void rename(const std::function<std::string(std::string_view)>&) override {}
+  bool has(std::string_view) const override { return true; }
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override { return {}; }
+
+ private:
+  DType dtype_;
+  std::uint64_t seed_;
+};
+
+}  // namespace triptych
