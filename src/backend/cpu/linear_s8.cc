@@ -86,13 +86,22 @@ const float* CpuLinearS8::bias_on_grid(Runtime& runtime, float offset) const {
   return out;
 }
 
-void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
+ProductPlan CpuLinearS8::plan(const Runtime& runtime, const LinearArgs& args) const {
+  ProductPlan out;
+  out.way = ProductPlan::Way::kTiled;
+  out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t panel_bytes = (args.gated ? 2 : 1) * kernels::s8_panel_bytes(n_in_);
+  out.cut = cut_panels(runtime, out.n_panels, panel_bytes, args.n_rows);
+  return out;
+}
+
+void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows = quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load);
-  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
-  const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
+  const std::int64_t together = plan.cut.together;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
   const float* bias = bias_.f32();
   if (args.grid.step > 0 && args.grid.offset != 0) bias = bias_on_grid(runtime, args.grid.offset);
@@ -114,7 +123,7 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
     multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end,
                        runtime.thread_scratch(thread));
   };
-  for_panel_items(runtime, n_panels, together, halves * panel_bytes, args.n_rows, multiply_item);
+  for_panel_items(runtime, n_panels, args.n_rows, plan.cut, multiply_item);
 }
 
 }  // namespace triptych::cpu
