@@ -109,7 +109,7 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
     if (all.size() == 1 && one.options.answer) {
       const Json config =
           one.shapes.empty() ? model->checkpoint().config() : published_config(one.shapes, one.n_layers);
-      dispatch = measure_dispatch(*model, config, one.model.load_options());
+      dispatch = measure_dispatch(*model, config, one.model.load_options(), one.options.replay_steps);
     }
     runs.push_back(std::move(run));
   }
@@ -194,6 +194,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->capture_default_str()
       ->type_name("N");
   add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
+  add_enforce_eager(app, flags->options.replay_steps);
   app.add_option("--question-tokens", flags->options.question_tokens,
                  "Text tokens of the short question behind a picture")
       ->check(range(1))
