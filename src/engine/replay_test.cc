@@ -20,8 +20,9 @@ struct Format {
   const char* weights;  // empty: bfloat16 as stored
   KvDType cache;
 };
-constexpr Format kFormats[] = {{"", KvDType::kF32},     {"", KvDType::kF16},      {"", KvDType::kInt4},
-                               {"int8", KvDType::kInt8}, {"int4:g16", KvDType::kFp8}, {"int4:g16", KvDType::kF16},
+constexpr Format kFormats[] = {{"", KvDType::kF32},         {"", KvDType::kF16},
+                               {"", KvDType::kInt4},        {"int8", KvDType::kInt8},
+                               {"int4:g16", KvDType::kFp8}, {"int4:g16", KvDType::kF16},
                                {"int8:g16", KvDType::kBF16}};
 
 std::unique_ptr<LoadedModel> make_model(std::string_view family, const Format& format, int n_threads,
@@ -59,7 +60,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-void expect_same_alone(LoadedModel& model, KvDType cache, int n_prompt, int n_steps, const std::string& what) {
+void expect_same_alone(LoadedModel& model, KvDType cache, int n_prompt, int n_steps,
+                       const std::string& what) {
   EngineOptions options{.max_context_tokens = n_prompt + n_steps + 1, .kv_cache_dtype = cache};
   std::int64_t n_replayed = 0;
   const std::vector<float> replayed = decode(model, options, n_prompt, n_steps, n_replayed);
@@ -78,9 +80,9 @@ TEST_P(ReplayTest, SameLogitsOverPagesForAllFormats) {
     for (const int n_threads : {1, 2}) {
       const auto model = make_model(family, format, n_threads);
       const int n_steps = family == "fuyu" ? 66 : 140;  // a page holds 64 tokens
-      expect_same_alone(*model, format.cache, 5, n_steps,
-                        fmt::format("{} {} {} {}", family, format.weights, static_cast<int>(format.cache),
-                                    n_threads));
+      expect_same_alone(
+          *model, format.cache, 5, n_steps,
+          fmt::format("{} {} {} {}", family, format.weights, static_cast<int>(format.cache), n_threads));
     }
 }
 
@@ -110,8 +112,8 @@ Answers serve(LoadedModel& model, KvDType cache, bool replay) {
       params.max_tokens = kRequests[next].n_answer;
       params.ignore_eos = true;
       params.n_logprobs = 3;
-      ids.push_back(
-          engine.submit(request_of(model, static_cast<std::int32_t>(next), kRequests[next].n_prompt), params));
+      ids.push_back(engine.submit(
+          request_of(model, static_cast<std::int32_t>(next), kRequests[next].n_prompt), params));
     }
     if (!engine.step() && next == std::size(kRequests)) break;
   }
