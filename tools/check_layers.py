@@ -39,6 +39,8 @@ EXTRA_FILES = {
 }
 # What tests may use below their layer, to run with real weights on a real backend.
 EXTRA_FOR_TESTS = ["backend/cpu/cpu_backend.h", "io", "support"]
+# And what the engine's tests use to go through every family.
+EXTRA_FOR_TESTS_OF = {"engine": ["models/testing/tiny_models.h"]}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 ISA_FILE = re.compile(r"_(avx2|avx512|avx512vnni|avx512bf16|neon|dotprod|i8mm)\.(cc|h)$")
@@ -67,7 +69,7 @@ def is_allowed(path, layer, include):
         return True
     allowed = LAYERS[layer] + EXTRA_FILES.get(layer, [])
     if is_test(path):
-        allowed = allowed + EXTRA_FOR_TESTS
+        allowed = allowed + EXTRA_FOR_TESTS + EXTRA_FOR_TESTS_OF.get(layer, [])
     return target in allowed or include in allowed or include.split("/")[0] in allowed and target is None
 
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -80,6 +81,18 @@ struct StepShape {
   std::int64_t n_sequences = 0;
 };
 
+/// The operations of a step as a backend recorded them: what shapes decide is decided, operands are
+/// addresses. It borrows everything the operations were given, so it must go before any of that does, the
+/// backend too.
+class StepPlan {
+ public:
+  virtual ~StepPlan() = default;
+  /// The operations in their order, on what their operands hold now. Throws what they throw; the plan stays
+  /// usable then.
+  virtual void run() = 0;
+  virtual std::int64_t n_operations() const noexcept = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -95,11 +108,21 @@ class Backend {
   virtual std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) = 0;
 
-  /// Brackets the operations of one forward pass (StepScope does): between the two a backend may record the
-  /// operations of a shape once and replay them. Default: nothing, as on the CPU: what its operations derive
-  /// from their shapes takes about a microsecond each (triptych bench, "dispatch").
+  /// Brackets the operations of one forward pass, replayed or not (StepScope does). Default: nothing.
   virtual void begin_step(const StepShape& shape);
   virtual void end_step() noexcept;
+
+  // Recording, as a CUDA backend captures a stream. Between the two calls the operations that this thread
+  // asks for are noted and not run; other threads' run as ever. Values that change from step to step
+  // (indices, lengths, pages) are read when the plan runs, through the spans that were given, so these must
+  // stay where they are. Code that computes on this processor between operations goes through
+  // ExecContext::host.
+  /// False: this backend does not record. Default.
+  virtual bool begin_recording() { return false; }
+  virtual std::unique_ptr<StepPlan> end_recording() { return nullptr; }
+  virtual bool is_recording() const noexcept { return false; }
+  /// A computation in its place among the operations, a host node of a CUDA graph. While recording only.
+  virtual void record_host(std::function<void()> computation);
   /// Loops so far that were handed to several threads, for reports. Default: none.
   virtual std::int64_t n_parallel_loops() const noexcept { return 0; }
 

@@ -77,6 +77,7 @@ void ExecObserver::on_end() {}
 Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
 void Backend::begin_step(const StepShape&) {}
 void Backend::end_step() noexcept {}
+void Backend::record_host(std::function<void()>) { TRIPTYCH_CHECK(false, "this backend does not record"); }
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 
 LinearInput ExecContext::input_for(const LinearWeight& w, const LinearInput& x) {
@@ -143,7 +144,7 @@ void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, Tenso
 }
 
 TensorView ExecContext::embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids) {
-  check_row_indices("embedding", ids, w.n_rows());
+  host([ids, n = w.n_rows()] { check_row_indices("embedding", ids, n); });  // they change from step to step
   TensorView y = empty({static_cast<std::int64_t>(ids.size()), w.width()});
   const Bracket bracket(observer_, "embedding");
   backend_.embedding(w, ids, y);

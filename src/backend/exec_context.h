@@ -50,6 +50,15 @@ class ExecContext {
   /// True when someone listens: models then also run parts whose result nothing else needs.
   bool tapping() const noexcept { return observer_ != nullptr && observer_->wants_taps(); }
 
+  /// Computes on this processor what operations read (angles of positions), in its place among them: now, or,
+  /// when the step is recorded, each time the plan runs. `computation` holds copies of views and spans of the
+  /// arena and of the step's inputs, and must not keep anything else that ends with the step.
+  template <typename Computation>
+  void host(Computation computation) {
+    if (backend_.is_recording()) return backend_.record_host(std::move(computation));
+    computation();
+  }
+
   /// New float32 tensor in the arena, not initialised.
   TensorView empty(const Shape& shape) { return arena_.make(DType::kF32, shape); }
 

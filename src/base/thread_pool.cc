@@ -1,6 +1,7 @@
-// A call publishes a job and opens a gate; a worker joins by counting itself in while the gate is open. The
-// caller works too, then closes the gate and waits only for those who joined: a worker that the system wakes
-// late delays nobody.
+// All of a job lies in one cache line, so that a worker that looks for it has it by one transfer. A loop is
+// cut into units; its ticket counts those that nobody took. Who lowers the ticket owns the units, and thereby
+// knows the job not to be over: the caller waits until all units are reported done, each worker in a line of
+// its own. A worker that the system wakes late finds no units left, and delays nobody.
 #include "base/thread_pool.h"
 
 #include <pthread.h>
@@ -41,27 +42,21 @@ inline void relax() noexcept {
 #endif
 }
 
-// Spins, then sleeps, until done(value of word). Returns with acquire ordering.
+// Looks until done(), for kYieldTime at most. False: it is time to sleep.
 template <typename Done>
-std::uint32_t wait_until(const std::atomic<std::uint32_t>& word, Done done) noexcept {
-  std::uint32_t value = word.load(std::memory_order_acquire);
-  if (done(value)) return value;
+bool look_until(Done done) noexcept {
+  if (done()) return true;
   const auto start = std::chrono::steady_clock::now();
   std::chrono::steady_clock::duration waited{0};
   do {
     if (waited >= kSpinTime) sched_yield();
     for (int i = 0; i < 16; ++i) {
-      value = word.load(std::memory_order_acquire);
-      if (done(value)) return value;
+      if (done()) return true;
       relax();
     }
     waited = std::chrono::steady_clock::now() - start;
   } while (waited < kYieldTime);
-  while (!done(value)) {
-    word.wait(value, std::memory_order_acquire);
-    value = word.load(std::memory_order_acquire);
-  }
-  return value;
+  return false;
 }
 
 // The bodies that this thread is inside of, innermost first.
@@ -105,32 +100,52 @@ std::vector<int> allowed_cpus() {
 struct ThreadPool::State {
   using ForBody = FunctionRef<void(std::size_t, std::size_t, int)>;
   using RunBody = FunctionRef<void(int, int)>;
-  static constexpr std::uint32_t kOpen = 1;    // gate: a job may be joined
-  static constexpr std::uint32_t kJoined = 2;  // gate: one worker counted in
+  static constexpr std::uint32_t kRun = 1;  // in an epoch: each thread calls the body once
+  static constexpr std::uint64_t kUnits = 0xFFFFFFFFU;
 
-  // The job. Written by the caller while the gate is closed and nobody is in; read after joining.
-  const ForBody* for_body = nullptr;
-  const RunBody* run_body = nullptr;
-  std::size_t n = 0;
-  std::size_t grain = 1;
-  bool guided = false;
-  std::uint64_t serial = 0;
-  bool flush = false;          // the caller's mode for denormals
-  const char* zone = nullptr;  // of the caller, while events are recorded
-  std::exception_ptr error;    // written once, by whoever sets `failed`
+  // Atomic is what a worker reads before it owns a part of the job; the rest is written while nobody does.
+  struct alignas(64) Job {
+    std::atomic<std::uint32_t> epoch{0};   // changes with each job: workers look at it, sleep on it
+    std::atomic<bool> guided{false};       // pieces shrink
+    bool flush = false;                    // the caller's mode for denormals
+    std::atomic<std::uint64_t> ticket{0};  // epoch << 32 | units that nobody took
+    const void* body = nullptr;            // ForBody, or RunBody
+    std::size_t n = 0;
+    std::size_t unit = 1;  // indices of a unit; the last may have fewer
+    std::uint64_t n_units = 0;
+    const char* zone = nullptr;  // of the caller, while events are recorded
+  };
+  static_assert(sizeof(Job) == 64);
 
-  alignas(64) std::atomic<std::size_t> next{0};  // first index that nobody took
-  std::atomic<bool> failed{false};
-  alignas(64) std::atomic<std::uint32_t> epoch{0};  // changes when a job is published: workers sleep on it
+  // Written by one worker.
+  struct alignas(64) Report {
+    std::atomic<std::uint64_t> done{0};  // epoch << 32 | units
+  };
+
+  // What a call is made of, before it is written to the job's line.
+  struct Call {
+    const void* body;
+    std::uint32_t kind = 0;
+    std::size_t n = 0;
+    std::size_t unit = 1;
+    std::uint64_t n_units = 0;
+    bool guided = false;
+  };
+
+  Job job;
+  alignas(64) std::atomic<bool> failed{false};
   std::atomic<bool> stopping{false};
-  std::atomic<std::int64_t> n_shared_calls{0};
-  alignas(64) std::atomic<std::uint32_t> gate{0};
-  alignas(64) std::atomic<std::uint32_t> run_left{0};  // workers that still have to call run_body
+  std::atomic<std::uint32_t> caller_sleeps{0};
+  std::exception_ptr error;  // written once, by whoever sets `failed`
 
+  alignas(64) std::atomic<std::int64_t> n_shared_calls{0};
+  std::uint32_t last_epoch = 0;  // the caller's
   std::mutex call_mutex;
+  std::vector<Report> reports;  // of the workers; thread i's is i - 1
   std::vector<std::thread> workers;
 
   int n_threads() const noexcept { return static_cast<int>(workers.size()) + 1; }
+  std::uint64_t portions() const noexcept { return 2 * static_cast<std::uint64_t>(reports.size() + 1); }
 
   template <typename Body>
   void guarded(Body body) noexcept {
@@ -141,97 +156,156 @@ struct ThreadPool::State {
     }
   }
 
-  void take_pieces(int thread) noexcept {
-    const FrameScope frame(this, thread);
-    const std::size_t portions = 2 * static_cast<std::size_t>(n_threads());
-    std::size_t begin = next.load(std::memory_order_relaxed);
-    while (begin < n && !failed.load(std::memory_order_relaxed)) {
-      const std::size_t left = n - begin;
-      const std::size_t size = std::min(left, guided ? std::max(grain, left / portions) : grain);
-      if (!next.compare_exchange_weak(begin, begin + size, std::memory_order_relaxed)) continue;
-      guarded([&] { (*for_body)(begin, begin + size, thread); });
-      begin = next.load(std::memory_order_relaxed);
+  // Units of the next piece when `left` are left; after a failure all of them, which nobody computes.
+  std::uint64_t piece_of(std::uint64_t left) const noexcept {
+    if (failed.load(std::memory_order_relaxed)) return left;
+    if (!job.guided.load(std::memory_order_relaxed)) return 1;
+    return std::max<std::uint64_t>(1, left / portions());
+  }
+
+  void call_piece(std::uint64_t first, std::uint64_t n_units, int thread) noexcept {
+    if (failed.load(std::memory_order_relaxed)) return;
+    const std::size_t begin = static_cast<std::size_t>(first) * job.unit;
+    const std::size_t rest = job.n - begin;
+    const auto units = static_cast<std::size_t>(n_units);
+    const std::size_t size = rest / units < job.unit ? rest : units * job.unit;
+    guarded([&] { (*static_cast<const ForBody*>(job.body))(begin, begin + size, thread); });
+  }
+
+  // The caller's first: it knows the job without looking at its line.
+  void call_own_piece(const Call& call, std::uint64_t n_units) noexcept {
+    const std::size_t units = static_cast<std::size_t>(n_units);
+    const std::size_t size = call.n / units < call.unit ? call.n : units * call.unit;
+    guarded([&] { (*static_cast<const ForBody*>(call.body))(0, size, 0); });
+  }
+
+  // Takes pieces as long as there are any; the ticket as it was when there were none, and units done.
+  std::pair<std::uint64_t, std::uint64_t> take_pieces(int thread) noexcept {
+    std::uint64_t done = 0;
+    std::uint64_t ticket = job.ticket.load(std::memory_order_acquire);
+    while ((ticket & kUnits) > 0) {
+      const std::uint64_t left = ticket & kUnits;
+      const std::uint64_t size = piece_of(left);
+      if (!job.ticket.compare_exchange_weak(ticket, ticket - size, std::memory_order_acq_rel,
+                                            std::memory_order_acquire))
+        continue;
+      if (done == 0 && thread > 0) set_flush_denormals(job.flush);
+      call_piece(job.n_units - left, size, thread);
+      done += size;
+      ticket = job.ticket.load(std::memory_order_acquire);
     }
+    return {ticket, done};
   }
 
   void run_once(int thread) noexcept {
-    const FrameScope frame(this, thread);
-    guarded([&] { (*run_body)(thread, n_threads()); });
+    guarded([&] { (*static_cast<const RunBody*>(job.body))(thread, n_threads()); });
   }
 
-  bool join() noexcept {
-    std::uint32_t value = gate.load(std::memory_order_acquire);
-    while ((value & kOpen) != 0)
-      if (gate.compare_exchange_weak(value, value + kJoined, std::memory_order_acquire)) return true;
-    return false;
+  // Sequentially consistent, as are the caller's own steps: either it sees this or is seen to sleep.
+  void report(int thread, std::uint32_t epoch, std::uint64_t units) noexcept {
+    std::atomic<std::uint64_t>& done = reports[static_cast<std::size_t>(thread - 1)].done;
+    const std::uint64_t before = done.load(std::memory_order_relaxed);
+    if (static_cast<std::uint32_t>(before >> 32) == epoch) units += before & kUnits;  // it came twice
+    done.exchange(static_cast<std::uint64_t>(epoch) << 32 | units);
+    if (caller_sleeps.load() == 0) return;
+    caller_sleeps.store(0);
+    caller_sleeps.notify_one();
   }
 
-  void leave() noexcept {
-    if (gate.fetch_sub(kJoined, std::memory_order_release) == kJoined) gate.notify_one();
+  std::uint32_t wait_for_job(std::uint32_t seen) noexcept {
+    const auto epoch = [this] { return job.epoch.load(std::memory_order_acquire); };
+    if (!look_until([&] { return epoch() != seen; })) job.epoch.wait(seen, std::memory_order_acquire);
+    return epoch();
   }
 
   void work(int thread) noexcept {
+    const FrameScope frame(this, thread);
     std::uint32_t seen = 0;
-    std::uint64_t last_run = 0;  // run_body is called once even when a job is joined twice
     for (;;) {
-      seen = wait_until(epoch, [seen](std::uint32_t value) { return value != seen; });
+      seen = wait_for_job(seen);
       if (stopping.load(std::memory_order_acquire)) return;
-      if (!join()) continue;
-      set_flush_denormals(flush);
-      const char* const traced = zone;
-      const std::int64_t start_ns = traced != nullptr ? profile_clock_ns() : 0;
-      if (for_body != nullptr) {
-        take_pieces(thread);
-        if (traced != nullptr) profile_span(traced, start_ns);
-      } else if (serial != last_run) {
-        last_run = serial;
+      const std::int64_t start_ns = profile_mode() == ProfileMode::kTrace ? profile_clock_ns() : 0;
+      if ((seen & kRun) != 0) {  // it cannot be over: the caller waits for this thread
+        set_flush_denormals(job.flush);
+        const char* const zone = job.zone;
         run_once(thread);
-        if (traced != nullptr) profile_span(traced, start_ns);
-        if (run_left.fetch_sub(1, std::memory_order_release) == 1) run_left.notify_one();
+        if (zone != nullptr && start_ns > 0) profile_span(zone, start_ns);
+        report(thread, seen, 1);
+        continue;
       }
-      leave();
+      const auto [ticket, done] = take_pieces(thread);
+      if (done == 0) continue;
+      if (job.zone != nullptr && start_ns > 0) profile_span(job.zone, start_ns);
+      report(thread, static_cast<std::uint32_t>(ticket >> 32), done);
     }
   }
 
-  // Publishes the job, works, waits, rethrows. call_mutex is held.
-  void execute(std::size_t n_helpers) {
-    ++serial;
-    n_shared_calls.fetch_add(1, std::memory_order_relaxed);
-    flush = flushes_denormals();
-    error = nullptr;
-    zone = profile_traced_zone();
-    failed.store(false, std::memory_order_relaxed);
-    next.store(0, std::memory_order_relaxed);
-    if (run_body != nullptr)
-      run_left.store(static_cast<std::uint32_t>(workers.size()), std::memory_order_relaxed);
-    gate.store(kOpen, std::memory_order_release);
-    epoch.fetch_add(1, std::memory_order_release);
-    if (n_helpers >= workers.size()) {
-      epoch.notify_all();
-    } else {
-      for (std::size_t i = 0; i < n_helpers; ++i) epoch.notify_one();
+  // Whether the workers reported `units` of this job.
+  bool reported(std::uint32_t epoch, std::uint64_t units) const noexcept {
+    std::uint64_t sum = 0;
+    for (const Report& report : reports) {
+      const std::uint64_t done = report.done.load();
+      if (static_cast<std::uint32_t>(done >> 32) == epoch) sum += done & kUnits;
     }
-    if (for_body != nullptr) {
-      take_pieces(0);
+    return sum == units;
+  }
+
+  void wait_for_workers(std::uint32_t epoch, std::uint64_t units) noexcept {
+    const auto done = [&] { return reported(epoch, units); };
+    if (look_until(done)) return;
+    for (;;) {
+      caller_sleeps.store(1);
+      if (done()) break;
+      caller_sleeps.wait(1);
+    }
+    caller_sleeps.store(0);
+  }
+
+  // Publishes the job, of which the caller has its first piece already; works, waits, rethrows. call_mutex is
+  // held. The line is written in one go: a worker that looks takes it away.
+  void execute(const Call& call) {
+    n_shared_calls.store(n_shared_calls.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (failed.load(std::memory_order_relaxed)) failed.store(false, std::memory_order_relaxed);
+    const bool flush = flushes_denormals();
+    const char* const zone = profile_traced_zone();
+    const std::uint32_t kind = call.kind;
+    const std::uint64_t n_units = call.n_units;
+    const std::uint32_t epoch = ((last_epoch | kRun) + 1) | kind;
+    const std::uint64_t own =
+        kind == kRun ? 0 : (call.guided ? std::max<std::uint64_t>(1, n_units / portions()) : 1);
+    last_epoch = epoch;
+    job.flush = flush;
+    job.body = call.body;
+    job.n = call.n;
+    job.unit = call.unit;
+    job.n_units = n_units;
+    job.zone = zone;
+    job.guided.store(call.guided, std::memory_order_relaxed);
+    job.ticket.store(static_cast<std::uint64_t>(epoch) << 32 | (n_units - own), std::memory_order_release);
+    job.epoch.store(epoch);
+    const std::uint64_t n_helpers = kind == kRun ? workers.size() : n_units - 1;
+    if (n_helpers >= workers.size()) {
+      job.epoch.notify_all();
     } else {
+      for (std::uint64_t i = 0; i < n_helpers; ++i) job.epoch.notify_one();
+    }
+    std::uint64_t others = workers.size();
+    if (kind == kRun) {
       run_once(0);
+    } else {
+      call_own_piece(call, own);
+      others = n_units - own - take_pieces(0).second;
     }
     const std::int64_t wait_ns = zone != nullptr ? profile_clock_ns() : 0;
-    if (run_body != nullptr) {
-      wait_until(run_left, [](std::uint32_t value) { return value == 0; });
-    }
-    gate.fetch_sub(kOpen, std::memory_order_relaxed);
-    wait_until(gate, [](std::uint32_t value) { return value == 0; });
+    wait_for_workers(epoch, others);
     if (zone != nullptr) profile_span(kWaitZone, wait_ns);
-    for_body = nullptr;
-    run_body = nullptr;
     if (failed.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error, nullptr));
   }
 
   void stop() noexcept {
     stopping.store(true, std::memory_order_release);
-    epoch.fetch_add(1, std::memory_order_release);
-    epoch.notify_all();
+    job.epoch.fetch_add(kRun + 1);
+    job.epoch.notify_all();
     for (std::thread& worker : workers) worker.join();
   }
 };
@@ -240,6 +314,7 @@ ThreadPool::ThreadPool(int n_threads, bool pin) : state_(std::make_unique<State>
   const int count = n_threads < 1 ? usable_cpus() : n_threads;
   const std::vector<int> cpus = pin ? allowed_cpus() : std::vector<int>{};
   state_->workers.reserve(static_cast<std::size_t>(count - 1));
+  state_->reports = std::vector<State::Report>(static_cast<std::size_t>(count - 1));
   // Workers inherit a mask that blocks every signal: handlers run on the program's own threads.
   sigset_t all;
   sigset_t before;
@@ -292,17 +367,14 @@ void ThreadPool::spread(std::size_t n, std::size_t grain, bool guided, State::Fo
     return;
   }
   const std::lock_guard lock(state_->call_mutex);
-  if (n_pieces == 1 || state_->workers.empty()) {
+  if (n_pieces == 1 || n_pieces > State::kUnits || state_->workers.empty()) {  // so many nobody has
     const FrameScope frame(state_.get(), 0);
     for (std::size_t begin = 0; begin < n; begin += std::min(grain, n - begin))
       body(begin, begin + std::min(grain, n - begin), 0);
     return;
   }
-  state_->for_body = &body;
-  state_->n = n;
-  state_->grain = grain;
-  state_->guided = guided;
-  state_->execute(n_pieces - 1);
+  const FrameScope frame(state_.get(), 0);
+  state_->execute({.body = &body, .kind = 0, .n = n, .unit = grain, .n_units = n_pieces, .guided = guided});
 }
 
 void ThreadPool::run(State::RunBody body) {
@@ -312,8 +384,8 @@ void ThreadPool::run(State::RunBody body) {
     const FrameScope frame(state_.get(), 0);
     return body(0, 1);
   }
-  state_->run_body = &body;
-  state_->execute(state_->workers.size());
+  const FrameScope frame(state_.get(), 0);
+  state_->execute({.body = &body, .kind = State::kRun});
 }
 
 }  // namespace triptych

@@ -112,6 +112,7 @@ struct Bench {
     out_options.max_batch_tokens = std::max<std::int64_t>(1024, n_prompt);
     out_options.max_sequences = 1;
     out_options.kv_cache_dtype = options.kv_cache_dtype;
+    out_options.replay_steps = options.replay_steps;
     return out_options;
   }
 

@@ -26,6 +26,7 @@ struct BenchOptions {
   bool timeline = false;  // and what each thread does is recorded
   int picture_width_px = 1920, picture_height_px = 1080;
   KvDType kv_cache_dtype = KvDType::kF16;
+  bool replay_steps = true;  // see EngineOptions
   MediaOptions media = {};
 };
 

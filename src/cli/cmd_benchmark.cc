@@ -122,7 +122,7 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
           one.shapes.empty() ? model->checkpoint().config() : published_config(one.shapes, one.n_layers);
       LoadOptions load = one.model.load_options();
       load.static_vision_inputs.reset();  // of answers alone
-      dispatch = measure_dispatch(*model, config, load);
+      dispatch = measure_dispatch(*model, config, load, one.options.replay_steps);
     }
     runs.push_back(std::move(run));
   }
@@ -230,6 +230,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->capture_default_str()
       ->type_name("N");
   add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
+  add_enforce_eager(app, flags->options.replay_steps);
   app.add_option("--question-tokens", flags->options.question_tokens,
                  "Text tokens of the short question behind a picture")
       ->check(range(1))

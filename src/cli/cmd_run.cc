@@ -42,6 +42,7 @@ struct MediaArgument {
 struct RunFlags {
   ModelFlags model;
   ContextFlags context;
+  bool replay_steps = true;
   SamplingFlags sampling;
   MediaFlags media;
   ProfileFlags profile;
@@ -262,7 +263,9 @@ int run(RunFlags flags) {
     fail(ErrorCode::kUnsupported, "{}: {} does not take videos", flag, model->info().architecture);
   if (flags.draw && !model->info().names_regions)
     fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model->info().architecture);
-  ChatSession session(*model, {.engine = flags.context.engine_options(),
+  EngineOptions engine = flags.context.engine_options();
+  engine.replay_steps = flags.replay_steps;
+  ChatSession session(*model, {.engine = engine,
                                .sampling = flags.sampling.over(model->generation_defaults()),
                                .media = flags.media.options,
                                .system = flags.system});
@@ -317,6 +320,7 @@ void add_run_command(CLI::App& program, Action& action) {
   flags->sampling.add_to(app);
   flags->media.add_to(app);
   flags->context.add_to(app);
+  add_enforce_eager(app, flags->replay_steps);
   app.add_flag("--json", flags->json,
                "Print one JSON object (in a chat one line per answer) instead of text");
   app.add_option("--draw", flags->draw,

@@ -24,10 +24,11 @@ struct Steps {
 };
 
 // Decode steps of short sequences, one after another: attention over many keys would be work.
-Steps decode_steps(LoadedModel& model, int n_steps) {
+Steps decode_steps(LoadedModel& model, int n_steps, bool replay_steps) {
   EngineOptions options;
   options.max_context_tokens = kShortSteps + 16;
   options.max_sequences = 1;
+  options.replay_steps = replay_steps;
   Engine engine(model, options);
   std::vector<double> times;
   std::int64_t n_loops = 0;
@@ -104,23 +105,26 @@ std::optional<Json> narrow_config(const Json& config) {
   return out;
 }
 
-std::optional<DispatchCost> measure_dispatch(LoadedModel& wide, const Json& config, const LoadOptions& load) {
+std::optional<DispatchCost> measure_dispatch(LoadedModel& wide, const Json& config, const LoadOptions& load,
+                                             bool replay_steps) {
   const auto narrow = narrow_config(config);
   if (!narrow) return std::nullopt;
   const auto model = LoadedModel::with_random_weights(*narrow, load.weight_dtype.value_or(DType::kF16), load);
   DispatchCost out;
-  out.step_us = decode_steps(*model, kSteps).median_us;
+  out.step_us = decode_steps(*model, kSteps, replay_steps).median_us;
+  if (replay_steps) out.eager_us = decode_steps(*model, kSteps, false).median_us;
   out.region_us = region_us(load.n_threads);
-  out.n_regions = decode_steps(wide, 8).n_loops;
+  out.n_regions = decode_steps(wide, 8, replay_steps).n_loops;
   return out;
 }
 
 std::string dispatch_text(const DispatchCost& cost, const BenchReport& report) {
   const double share = share_of_decode(cost, report);
   return fmt::format(
-      "dispatch: {:.0f} us of a decode step beside its kernels{} ({:.0f} us of calls, {} loops of {:.1f} "
+      "dispatch: {:.0f} us of a decode step beside its kernels{} ({:.0f} us of calls{}, {} loops of {:.1f} "
       "us)\n",
-      cost.total_us(), share > 0 ? ", " + format_percent(share) + " of it" : "", cost.step_us, cost.n_regions,
+      cost.total_us(), share > 0 ? ", " + format_percent(share) + " of it" : "", cost.step_us,
+      cost.eager_us > 0 ? fmt::format(" replayed, {:.0f} us without", cost.eager_us) : "", cost.n_regions,
       cost.region_us);
 }
 
@@ -128,6 +132,7 @@ JsonOut dispatch_json(const DispatchCost& cost, const BenchReport& report) {
   return {{"us", cost.total_us()},
           {"share_of_decode_step", share_of_decode(cost, report)},
           {"calls_us", cost.step_us},
+          {"calls_without_replay_us", cost.eager_us > 0 ? cost.eager_us : cost.step_us},
           {"loops", cost.n_regions},
           {"loop_us", cost.region_us}};
 }

@@ -19,6 +19,7 @@ std::optional<Json> narrow_config(const Json& config);
 
 struct DispatchCost {
   double step_us = 0;          // a decode step of the narrow model, its small products included
+  double eager_us = 0;         // the same when no step is replayed; 0: step_us is that
   double region_us = 0;        // to start a parallel loop on all threads and end it; 0 with one thread
   std::int64_t n_regions = 0;  // parallel loops of a step of the wide model
   double total_us() const noexcept { return step_us + region_us * static_cast<double>(n_regions); }
@@ -26,7 +27,8 @@ struct DispatchCost {
 
 /// Median over many steps; nothing where narrow_config gives nothing. `wide` is the model of `config`: its
 /// loops are counted.
-std::optional<DispatchCost> measure_dispatch(LoadedModel& wide, const Json& config, const LoadOptions& load);
+std::optional<DispatchCost> measure_dispatch(LoadedModel& wide, const Json& config, const LoadOptions& load,
+                                             bool replay_steps = true);
 
 /// As a line and as JSON, with the share of the report's decode step.
 std::string dispatch_text(const DispatchCost& cost, const BenchReport& report);

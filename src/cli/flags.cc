@@ -253,6 +253,12 @@ void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_au
       ->type_name("TYPE");
 }
 
+void add_enforce_eager(CLI::App& app, bool& replay_steps) {
+  app.add_flag_callback(
+      "--enforce-eager", [&replay_steps] { replay_steps = false; },
+      "Run every step through the model's code, none from a record; the answers are the same");
+}
+
 void ContextFlags::add_to(CLI::App& app, KvDType when_auto) {
   app.add_option("--ctx-size,--max-model-len,-c", ctx_size_tokens,
                  "Tokens of prompt and answer together (default: what the model was trained for)")

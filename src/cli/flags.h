@@ -60,6 +60,9 @@ class LoadProgress {
   std::optional<ProgressBar> bar_;
 };
 
+/// --enforce-eager: sets `replay_steps` to false.
+void add_enforce_eager(CLI::App& app, bool& replay_steps);
+
 /// A check that a number lies in [low, high]; NaN does not.
 CLI::Validator is_within(double low, double high);
 /// A check that something was given: an empty variable of a script is no value.

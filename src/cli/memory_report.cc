@@ -69,6 +69,7 @@ class Work {
     out.max_context_tokens = 2048;
     out.kv_cache_tokens = 2048 * workload.max_sequences;
     out.max_sequences = workload.max_sequences;
+    out.replay_steps = false;  // a record takes the arena in one piece: its tensors would not be seen
     return out;
   }
   static SamplingParams answer_of(std::int64_t n_tokens) {

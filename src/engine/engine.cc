@@ -99,6 +99,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       arena_(std::size_t{1} << 20, [&model](std::size_t n) { return model.backend().allocate(n); }),
+      step_plans_(model.backend(), arena_),
       visual_cache_(options.visual_cache_bytes) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
@@ -120,6 +121,11 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                                              .n_pages = static_cast<int>(n_pages),
                                              .dtype = options_.kv_cache_dtype});
   pages_ = std::make_unique<Pages>(static_cast<int>(n_pages), *kv_cache_);
+  // Recorded steps read these where they lie; should one have to grow, they are recorded anew.
+  constexpr std::size_t kRows = 1024;
+  for (auto* buffer : {&ids_, &slots_, &logit_rows_}) buffer->reserve(kRows);
+  positions_.reserve(kRows * static_cast<std::size_t>(info.n_position_axes));
+  kv_sequences_.reserve(std::min(kRows, static_cast<std::size_t>(options_.max_sequences)));
   if (model.checks_numerics()) numerics_.emplace();
 }
 
@@ -327,6 +333,29 @@ ExecObserver* Engine::observe(ExecObserver* wanted, std::string_view part) {
   return &*numerics_;
 }
 
+// The model on the step's buffers, or what was recorded of an earlier step like this one.
+TensorView Engine::run_forward(bool every_row_decodes, ExecObserver* observer) {
+  const Batch batch = {.token_ids = ids_,
+                       .positions = positions_,
+                       .sequences = kv_sequences_,
+                       .kv_slots = slots_,
+                       .kv_cache = kv_cache_.get(),
+                       .media = overrides_,
+                       .logit_rows = logit_rows_};
+  const StepShape shape = {.n_rows = static_cast<std::int64_t>(ids_.size()),
+                           .n_sequences = static_cast<std::int64_t>(kv_sequences_.size())};
+  const StepScope step(model_.backend(), shape);
+  if (options_.replay_steps && every_row_decodes && observer == nullptr && overrides_.empty())
+    return step_plans_.run({.shape = shape,
+                            .n_logit_rows = static_cast<std::int64_t>(logit_rows_.size()),
+                            .addresses = {kv_cache_.get(), ids_.data(), positions_.data(),
+                                          kv_sequences_.data(), slots_.data(), logit_rows_.data()}},
+                           [&](ExecContext& cx) { return model_.model().forward(cx, batch); });
+  arena_.reset();
+  ExecContext cx(model_.backend(), arena_, observer);
+  return model_.model().forward(cx, batch);
+}
+
 TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std::int64_t> n_rows,
                              bool all_logits, ExecObserver* observer) {
   const auto n_axes = static_cast<std::size_t>(model_.info().n_position_axes);
@@ -378,17 +407,7 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
                             .at_rows = std::span<const std::int32_t>(override_rows_).subspan(at)});
     }
   }
-  arena_.reset();
-  ExecContext cx(model_.backend(), arena_, observe(observer, "language"));
-  const StepScope step(model_.backend(), {.n_rows = static_cast<std::int64_t>(n_tokens),
-                                          .n_sequences = static_cast<std::int64_t>(sequences.size())});
-  const TensorView logits = model_.model().forward(cx, {.token_ids = ids_,
-                                                        .positions = positions_,
-                                                        .sequences = kv_sequences_,
-                                                        .kv_slots = slots_,
-                                                        .kv_cache = kv_cache_.get(),
-                                                        .media = overrides_,
-                                                        .logit_rows = logit_rows_});
+  const TensorView logits = run_forward(n_tokens == sequences.size(), observe(observer, "language"));
   if (numerics_) numerics_->check("logits", logits);
   for (std::size_t i = 0; i < sequences.size(); ++i) sequences[i]->n_done += n_rows[i];
   return logits;

@@ -15,6 +15,7 @@
 #include "engine/kept_sequence.h"
 #include "engine/load.h"
 #include "engine/request.h"
+#include "engine/step_plans.h"
 #include "engine/visual_cache.h"
 
 namespace triptych {
@@ -25,6 +26,9 @@ struct EngineOptions {
   std::int64_t max_batch_tokens = 1024;  // of a step; longer prompts are prefilled in pieces
   int max_sequences = 8;                 // running at once
   KvDType kv_cache_dtype = KvDType::kF16;
+  // Records a decode step of each shape once and replays it; false: every step goes through the model's code.
+  // The bits are the same.
+  bool replay_steps = true;
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t visual_cache_bytes = 0;  // rows of pictures seen lately, see VisualCache
   int max_kept_sequences = 0;          // finished sequences whose keys and values a longer one may go on with
@@ -66,6 +70,9 @@ class Engine {
   std::size_t kv_cache_bytes() const noexcept;
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
   std::int64_t n_media_encoded() const noexcept { return n_media_encoded_; }
+  /// Steps so far that were recorded, and that a record served without the model's code.
+  std::int64_t n_recorded_steps() const noexcept { return step_plans_.n_recorded(); }
+  std::int64_t n_replayed_steps() const noexcept { return step_plans_.n_replayed(); }
   /// Arena allocations so far; constant once warm.
   std::int64_t n_arena_allocations() const noexcept;
 
@@ -79,6 +86,7 @@ class Engine {
   bool find_pages(Sequence& sequence, std::size_t n);
   void finish(Sequence& sequence, FinishReason reason);
   void accept_token(Sequence& sequence, std::span<const float> logits);
+  TensorView run_forward(bool every_row_decodes, ExecObserver* observer);
   TensorView run_batch(std::span<Sequence*> sequences, std::span<const std::int64_t> n_rows, bool all_logits,
                        ExecObserver* observer);
   void encode_sequence(Sequence& sequence, ExecObserver* observer);
@@ -89,6 +97,7 @@ class Engine {
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Pages> pages_;
   Arena arena_;
+  StepPlans step_plans_;                   // of decode steps in arena_, with the buffers below
   std::optional<NumericsCheck> numerics_;  // when the model was loaded so
   RequestId next_id_ = 1;
   std::deque<std::unique_ptr<Sequence>> waiting_;

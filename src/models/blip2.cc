@@ -269,7 +269,9 @@ TensorView Blip2::forward(ExecContext& cx, const Batch& batch) const {
   TensorView h = cx.embedding(*embed_tokens_, ids_for_embedding(cx, batch));  // [T, D]
   apply_media(cx, batch, h);
   const auto places = cx.arena().make_span<std::int32_t>(batch.positions.size());
-  for (std::size_t i = 0; i < places.size(); ++i) places[i] = batch.positions[i] + kPositionOffset;
+  cx.host([places, positions = batch.positions] {
+    for (std::size_t i = 0; i < places.size(); ++i) places[i] = positions[i] + kPositionOffset;
+  });
   cx.add_inplace(h, cx.embedding(*embed_positions_, places));
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.text.n_layers; ++i) {

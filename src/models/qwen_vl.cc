@@ -178,6 +178,7 @@ class QwenVl : public Model {
   void run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
                  std::span<const std::int32_t> cu) const;
   void resample(ExecContext& cx, const TensorView& patches, TensorView out) const;
+  void inverse_frequencies(std::int64_t n_prompt, std::span<float> out) const;
   RopeAngles angles(ExecContext& cx, const Batch& batch) const;
   std::span<const float> logn_factors(ExecContext& cx, const Batch& batch) const;
 
@@ -395,31 +396,37 @@ TensorView QwenVl::encode_media(ExecContext& cx, std::span<const MediaItem> item
 
 // Dynamic NTK: a prompt longer than the trained length turns all positions by a larger base, which its answer
 // keeps.
+void QwenVl::inverse_frequencies(std::int64_t n_prompt, std::span<float> out) const {
+  double alpha = 1.0;
+  if (config_.use_dynamic_ntk) {
+    const double context =
+        std::log2(static_cast<double>(n_prompt) / static_cast<double>(config_.seq_length)) + 1;
+    alpha = std::max(std::pow(2.0, std::ceil(context)) - 1, 1.0);
+  }
+  const double dim = config_.head_dim;
+  const auto base = static_cast<float>(config_.rotary_emb_base * std::pow(alpha, dim / (dim - 2)));
+  for (std::size_t d = 0; d < out.size(); ++d)
+    out[d] = 1.0F / std::pow(base, static_cast<float>(2 * d) / static_cast<float>(config_.head_dim));
+}
+
 RopeAngles QwenVl::angles(ExecContext& cx, const Batch& batch) const {
   const std::int64_t half = config_.head_dim / 2;
   const auto n_tokens = static_cast<std::int64_t>(batch.token_ids.size());
   RopeAngles out{cx.empty({n_tokens, half}), cx.empty({n_tokens, half})};
   const auto inv_freq = cx.arena().make_span<float>(static_cast<std::size_t>(half));
-  for (const KvSequence& s : batch.sequences) {
-    double alpha = 1.0;
-    if (config_.use_dynamic_ntk) {
-      const double context =
-          std::log2(static_cast<double>(s.n_prompt) / static_cast<double>(config_.seq_length)) + 1;
-      alpha = std::max(std::pow(2.0, std::ceil(context)) - 1, 1.0);
+  cx.host([this, sequences = batch.sequences, positions = batch.positions, inv_freq, out] {
+    const auto n = static_cast<std::int64_t>(inv_freq.size());
+    for (const KvSequence& s : sequences) {
+      inverse_frequencies(s.n_prompt, inv_freq);
+      for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
+        for (std::int64_t d = 0; d < n; ++d) {
+          const float angle = static_cast<float>(positions[static_cast<std::size_t>(t)]) *
+                              inv_freq[static_cast<std::size_t>(d)];
+          out.cos.f32()[t * n + d] = std::cos(angle);
+          out.sin.f32()[t * n + d] = std::sin(angle);
+        }
     }
-    const double dim = config_.head_dim;
-    const auto base = static_cast<float>(config_.rotary_emb_base * std::pow(alpha, dim / (dim - 2)));
-    for (std::int64_t d = 0; d < half; ++d)
-      inv_freq[static_cast<std::size_t>(d)] =
-          1.0F / std::pow(base, static_cast<float>(2 * d) / static_cast<float>(config_.head_dim));
-    for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
-      for (std::int64_t d = 0; d < half; ++d) {
-        const float angle = static_cast<float>(batch.positions[static_cast<std::size_t>(t)]) *
-                            inv_freq[static_cast<std::size_t>(d)];
-        out.cos.f32()[t * half + d] = std::cos(angle);
-        out.sin.f32()[t * half + d] = std::sin(angle);
-      }
-  }
+  });
   return out;
 }
 
@@ -427,12 +434,13 @@ RopeAngles QwenVl::angles(ExecContext& cx, const Batch& batch) const {
 // attention.
 std::span<const float> QwenVl::logn_factors(ExecContext& cx, const Batch& batch) const {
   const auto out = cx.arena().make_span<float>(batch.positions.size());
-  const double log_length = std::log(static_cast<double>(config_.seq_length));
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::int64_t n = batch.positions[i] + 1;
-    out[i] =
-        n > config_.seq_length ? static_cast<float>(std::log(static_cast<double>(n)) / log_length) : 1.0F;
-  }
+  cx.host([out, positions = batch.positions, length = config_.seq_length] {
+    const double log_length = std::log(static_cast<double>(length));
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const std::int64_t n = positions[i] + 1;
+      out[i] = n > length ? static_cast<float>(std::log(static_cast<double>(n)) / log_length) : 1.0F;
+    }
+  });
   return out;
 }
 

@@ -176,25 +176,32 @@ RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions
 
   TRIPTYCH_CHECK(n_axes == 1 || static_cast<std::size_t>(n_axes) == config_.mrope_section.size(),
                  "[rope] {} position axes", n_axes);
-  const auto scale = static_cast<float>(config_.attention_factor);
-  for (const KvSequence& s : sequences) {
-    std::span<const float> inv = inv_freq_;
-    if (config_.scaling == RopeConfig::Scaling::kDynamic) {
-      const auto own = cx.arena().make_span<float>(inv_freq_.size());
-      inverse_frequencies(std::max(s.n_prompt, s.n_context),
-                          own);  // a prompt prefilled in pieces has one base
-      inv = own;
-    }
-    for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
-      for (std::int64_t d = 0; d < half; ++d) {
-        const auto di = static_cast<std::size_t>(d);
-        const auto position = static_cast<float>(
-            positions[static_cast<std::size_t>((n_axes > 1 ? axis_[di] : 0) * n_tokens + t)]);
-        const float angle = position * inv[di];
-        out.cos.f32()[t * half + d] = std::cos(angle) * scale;
-        out.sin.f32()[t * half + d] = std::sin(angle) * scale;
+  std::span<float> own;  // of a sequence
+  if (config_.scaling == RopeConfig::Scaling::kDynamic) own = cx.arena().make_span<float>(inv_freq_.size());
+  cx.host([this, positions, sequences, n_tokens, own, out] {
+    const auto half_dim = static_cast<std::int64_t>(inv_freq_.size());
+    const bool several_axes = static_cast<std::int64_t>(positions.size()) > n_tokens;
+    const auto scale = static_cast<float>(config_.attention_factor);
+    float* cos = out.cos.f32();
+    float* sin = out.sin.f32();
+    for (const KvSequence& s : sequences) {
+      std::span<const float> inv = inv_freq_;
+      if (!own.empty()) {
+        // A prompt prefilled in pieces has one base.
+        inverse_frequencies(std::max(s.n_prompt, s.n_context), own);
+        inv = own;
       }
-  }
+      for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
+        for (std::int64_t d = 0; d < half_dim; ++d) {
+          const auto di = static_cast<std::size_t>(d);
+          const auto position = static_cast<float>(
+              positions[static_cast<std::size_t>((several_axes ? axis_[di] : 0) * n_tokens + t)]);
+          const float angle = position * inv[di];
+          cos[t * half_dim + d] = std::cos(angle) * scale;
+          sin[t * half_dim + d] = std::sin(angle) * scale;
+        }
+    }
+  });
   return out;
 }
 

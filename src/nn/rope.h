@@ -54,7 +54,8 @@ class Rope {
 
   /// Frequencies for a sequence of `n_positions` (only dynamic scaling looks at it). out [R/2].
   void inverse_frequencies(std::int64_t n_positions, std::span<float> out) const;
-  /// Angles of a batch. positions [n_axes * T], axis-major, n_axes 1 or the number of sections.
+  /// Angles of a batch. positions [n_axes * T], axis-major, n_axes 1 or the number of sections. In a recorded
+  /// step they are computed each time it runs, from what the spans hold then.
   RopeAngles angles(ExecContext& cx, std::span<const std::int32_t> positions,
                     std::span<const KvSequence> sequences) const;
 

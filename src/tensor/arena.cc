@@ -52,7 +52,8 @@ std::byte* Arena::make_bytes(std::size_t size_bytes) {
   std::byte* out = chunks_[chunk_].data() + offset_bytes_;
   offset_bytes_ += size;
   in_use_bytes_ += size;
-  peak_bytes_ = std::max(peak_bytes_, in_use_bytes_);
+  high_bytes_ = std::max(high_bytes_, in_use_bytes_);
+  peak_bytes_ = std::max(peak_bytes_, high_bytes_);
   TRIPTYCH_UNPOISON(out, size_bytes);
   note_allocated(AllocationKind::kTensor, reinterpret_cast<std::uintptr_t>(out), size_bytes);
   return out;
@@ -85,6 +86,7 @@ void Arena::rewind(const Mark& mark) noexcept {
 
 void Arena::reset() {
   rewind({});
+  high_bytes_ = 0;
   if (chunks_.size() <= 1) return;
   const std::size_t size = std::max(peak_bytes_, min_chunk_bytes_);
   release();
@@ -94,6 +96,7 @@ void Arena::reset() {
 void Arena::release() noexcept {
   rewind({});
   for (const Buffer& chunk : chunks_) TRIPTYCH_UNPOISON(chunk.data(), chunk.size_bytes());
+  if (!chunks_.empty()) ++generation_;
   chunks_.clear();
   chunk_ = 0;
   offset_bytes_ = 0;

@@ -55,6 +55,11 @@ class Arena {
   std::size_t reserved_bytes() const noexcept;
   /// How often memory was taken from the allocator; constant in a steady state.
   std::int64_t n_chunk_allocations() const noexcept { return n_chunk_allocations_; }
+  /// Most bytes handed out at once since the last reset().
+  std::size_t high_bytes() const noexcept { return high_bytes_; }
+  /// Changes when memory was given back: as long as it stays, the same requests behind a reset() that found
+  /// one chunk get the same addresses.
+  std::int64_t generation() const noexcept { return generation_; }
 
  private:
   std::byte* make_array(std::size_t n, std::size_t element_bytes);
@@ -67,6 +72,8 @@ class Arena {
   std::size_t offset_bytes_ = 0;  // first free byte in it
   std::size_t in_use_bytes_ = 0;
   std::size_t peak_bytes_ = 0;
+  std::size_t high_bytes_ = 0;
+  std::int64_t generation_ = 0;
   std::int64_t n_chunk_allocations_ = 0;
 };
 

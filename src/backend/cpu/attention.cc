@@ -68,7 +68,9 @@ class BlockSplit {
  public:
   BlockSplit(std::int64_t group, std::int64_t max_rows)
       : max_tokens_(std::max<std::int64_t>(1, max_rows / group)) {}
+  explicit BlockSplit(std::int64_t max_tokens) : max_tokens_(max_tokens) {}
 
+  std::int64_t max_tokens() const noexcept { return max_tokens_; }
   std::int64_t count(std::int64_t n_tokens) const noexcept { return ceil_div(n_tokens, max_tokens_); }
   std::int64_t begin(std::int64_t n_tokens, std::int64_t block) const noexcept {
     return block * n_tokens / count(n_tokens);
@@ -403,22 +405,33 @@ void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView&
   });
 }
 
+PagedPlan plan_paged_attention(const Runtime& runtime, const CpuKvCache& cache,
+                               std::span<const KvSequence> sequences, const TensorView& q) {
+  const KvGeometry& g = cache.geometry();
+  PagedPlan out;
+  out.group = q.dim(1) / g.n_kv_heads;
+  out.int8 = g.dtype == KvDType::kInt8 && has_attention_s8(runtime);
+  const BlockSplit split = split_rows(runtime, out.group, q.dim(0) * q.dim(1), out.int8);
+  out.max_tokens = split.max_tokens();
+  for (const KvSequence& s : sequences) out.n_blocks += split.count(s.n_rows);
+  out.scratch_floats = block_scratch_floats(g.head_dim, out.int8);
+  return out;
+}
+
 void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                      std::span<const KvSequence> sequences, float scale, const TensorView& q,
-                     const TensorView& y) {
+                     const TensorView& y, const PagedPlan& plan) {
   const KvGeometry& g = cache.geometry();
-  const std::int64_t group = q.dim(1) / g.n_kv_heads;
+  const std::int64_t group = plan.group;
   for (const KvSequence& s : sequences)
     for (std::int64_t i = 0; i < ceil_div(s.n_context, g.page_tokens); ++i)
       TRIPTYCH_CHECK(cache.page_data()[s.pages[static_cast<std::size_t>(i)]] != nullptr,
                      "[paged_attention] nothing was written to page {}",
                      s.pages[static_cast<std::size_t>(i)]);
-  const bool int8 = g.dtype == KvDType::kInt8 && has_attention_s8(runtime);
-  const BlockSplit split = split_rows(runtime, group, q.dim(0) * q.dim(1), int8);
-  std::int64_t n_blocks = 0;
-  for (const KvSequence& s : sequences) n_blocks += split.count(s.n_rows);
-  runtime.reserve_thread_scratch(block_scratch_floats(g.head_dim, int8));
-  runtime.parallel_each(n_blocks * g.n_kv_heads, [&](std::int64_t index, int thread) {
+  const bool int8 = plan.int8;
+  const BlockSplit split(plan.max_tokens);
+  runtime.reserve_thread_scratch(plan.scratch_floats);
+  runtime.parallel_each(plan.n_blocks * g.n_kv_heads, [&](std::int64_t index, int thread) {
     const int head = static_cast<int>(index % g.n_kv_heads);
     std::int64_t block = index / g.n_kv_heads;
     const KvSequence* s = sequences.data();

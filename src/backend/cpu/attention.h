@@ -50,11 +50,22 @@ class CpuKvCache final : public KvCache {
 /// With `int8`, products of 8-bit integers where the instruction set has them and there are rows enough.
 void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y, bool int8);
 
+/// What shapes decide of attention over a cache: made once for a step that is recorded.
+struct PagedPlan {
+  bool int8 = false;
+  std::int64_t group = 1;       // query heads per key/value head
+  std::int64_t max_tokens = 1;  // of a block of queries
+  std::int64_t n_blocks = 0;    // of all sequences
+  std::size_t scratch_floats = 0;
+};
+PagedPlan plan_paged_attention(const Runtime& runtime, const CpuKvCache& cache,
+                               std::span<const KvSequence> sequences, const TensorView& q);
+
 void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView& k, const TensorView& v,
                std::span<const std::int32_t> slots);
 
 void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                      std::span<const KvSequence> sequences, float scale, const TensorView& q,
-                     const TensorView& y);
+                     const TensorView& y, const PagedPlan& plan);
 
 }  // namespace triptych::cpu

@@ -95,7 +95,8 @@ void BM_Decode(benchmark::State& state) {
     const Rate limit = probe.read_bytes();
     const Stopwatch watch(n_threads);
     for (int layer = 0; layer < n_layers; ++layer)
-      paged_attention(runtime, cache, layer, {&sequence, 1}, 0.1F, q, y);
+      paged_attention(runtime, cache, layer, {&sequence, 1}, 0.1F, q, y,
+                      plan_paged_attention(runtime, cache, {&sequence, 1}, q));
     ratios.add(watch.rate(static_cast<double>(layer_bytes) * n_layers), limit);
     state.SetIterationTime(watch.wall_s());
   }

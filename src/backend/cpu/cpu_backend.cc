@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/attention_s8.h"
@@ -13,6 +14,7 @@
 #include "backend/cpu/linear_groups.h"
 #include "backend/cpu/linear_s4.h"
 #include "backend/cpu/linear_s8.h"
+#include "backend/cpu/recorded_step.h"
 #include "backend/cpu/runtime.h"
 #include "base/error.h"
 
@@ -66,19 +68,6 @@ struct Rows {
   }
 };
 
-// Outputs as codes: what lies beyond N is zero, and each row is taken to be finite until it is not.
-void set_code_outputs(cpu::LinearArgs& args, const LinearEpilogue& epilogue, std::int64_t n_out,
-                      const TensorView& y) {
-  args.y_grid = epilogue.y_grid;
-  args.y_codes = y.as<std::int8_t>();
-  args.y_codes_stride = y.row_stride();
-  args.y_scales = epilogue.code_scales.f32();
-  std::fill_n(args.y_scales, args.n_rows, epilogue.y_grid.step);
-  for (std::int64_t i = 0; i < args.n_rows; ++i)
-    std::fill(args.y_codes + i * args.y_codes_stride + n_out,
-              args.y_codes + i * args.y_codes_stride + y.dim(1), std::int8_t{0});
-}
-
 // `n_out` is the width of y, codes' padding aside.
 cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue, std::int64_t n_out,
                             const TensorView& y) {
@@ -95,7 +84,11 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
     args.x_stride = x.rows.row_stride();
   }
   if (epilogue.y_grid.step > 0) {
-    set_code_outputs(args, epilogue, n_out, y);
+    args.y_grid = epilogue.y_grid;
+    args.y_codes = y.as<std::int8_t>();
+    args.y_codes_stride = y.row_stride();
+    args.n_y_codes = n_out;
+    args.y_scales = epilogue.code_scales.f32();
   } else {
     args.y = y.f32();
     args.y_stride = y.row_stride();
@@ -154,13 +147,27 @@ class CpuBackend final : public Backend {
 
   bool norms_rows(const LinearWeight& w) const noexcept override { return w.multiplies_int8(); }
 
+  bool begin_recording() override {
+    TRIPTYCH_CHECK(t_recording.step == nullptr, "this thread records a step already");
+    t_recording = {this, std::make_unique<cpu::RecordedStep>(mutex_)};
+    return true;
+  }
+  std::unique_ptr<StepPlan> end_recording() override {
+    TRIPTYCH_CHECK(is_recording(), "this thread does not record a step");
+    return std::exchange(t_recording, {}).step;
+  }
+  bool is_recording() const noexcept override { return t_recording.backend == this; }
+  void record_host(std::function<void()> computation) override {
+    TRIPTYCH_CHECK(is_recording(), "this thread does not record a step");
+    t_recording.step->add(std::move(computation));
+  }
+
   void linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
               TensorView& y) override {
-    const std::scoped_lock lock(mutex_);
     if (x.rows.dim(0) == 0) return;
     cpu::LinearArgs args = linear_args(x, epilogue, w.n_out(), y);
     args.lean = w.multiplies_int8();
-    static_cast<const cpu::CpuWeight&>(w).multiply(runtime_, args);
+    multiply(static_cast<const cpu::CpuWeight&>(w), args);
   }
 
   bool writes_codes_for(const LinearWeight&) const noexcept override { return true; }
@@ -169,18 +176,17 @@ class CpuBackend final : public Backend {
                     TensorView& y) override {
     const auto& weight = static_cast<const cpu::CpuWeight&>(w);
     if (!weight.multiplies_gated()) return false;
-    const std::scoped_lock lock(mutex_);
     cpu::LinearArgs args = linear_args(x, epilogue, w.n_out() / 2, y);
     args.lean = true;
     args.gated = true;
-    weight.multiply(runtime_, args);
+    multiply(weight, args);
     return true;
   }
 
   void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) override {
     const auto& table = static_cast<const CpuEmbedding&>(w);
     const Rows to(y);
-    over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
+    over_rows(to.n, 8 * to.width, [this, &table, ids, to](std::int64_t i) {
       runtime_.rows.widen(table.type(), to.width, table.row(ids[static_cast<std::size_t>(i)]), to.row(i));
     });
   }
@@ -189,59 +195,61 @@ class CpuBackend final : public Backend {
     return cpu::has_attention_s8(runtime_) && (cache ? *cache == KvDType::kInt8 : int8_attention_);
   }
   void attention(const AttentionArgs& args, TensorView& y) override {
-    const std::scoped_lock lock(mutex_);
-    cpu::attention(runtime_, args, y, int8_attention_);
+    submit_alone([this, args, y] { cpu::attention(runtime_, args, y, int8_attention_); });
   }
   void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
                  std::span<const std::int32_t> slots) override {
-    cpu::kv_append(runtime_, static_cast<CpuKvCache&>(cache), layer, k, v, slots);
+    auto& pages = static_cast<CpuKvCache&>(cache);
+    submit([this, &pages, layer, k, v, slots] { cpu::kv_append(runtime_, pages, layer, k, v, slots); });
   }
   void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences, float scale,
                        const TensorView& q, TensorView& y) override {
-    const std::scoped_lock lock(mutex_);
-    cpu::paged_attention(runtime_, static_cast<const CpuKvCache&>(cache), layer, sequences, scale, q, y);
+    const auto& pages = static_cast<const CpuKvCache&>(cache);
+    const cpu::PagedPlan plan = cpu::plan_paged_attention(runtime_, pages, sequences, q);
+    submit_alone([this, &pages, layer, sequences, scale, q, y, plan] {
+      cpu::paged_attention(runtime_, pages, layer, sequences, scale, q, y, plan);
+    });
   }
 
   void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                   TensorView& y) override {
     const Rows from(x);
     const Rows to(y);
+    const float* w = weight.cf32();
     const float* b = bias.data() != nullptr ? bias.cf32() : nullptr;
-    over_rows(from.n, 16 * from.width, [&](std::int64_t i) {
-      runtime_.norm.layer_norm(from.width, from.row(i), weight.cf32(), b, eps, to.row(i));
+    over_rows(from.n, 16 * from.width, [this, from, to, w, b, eps](std::int64_t i) {
+      runtime_.norm.layer_norm(from.width, from.row(i), w, b, eps, to.row(i));
     });
   }
   void rms_norm(const TensorView& x, const TensorView& weight, float eps, TensorView& y) override {
     const Rows from(x);
     const Rows to(y);
-    over_rows(from.n, 12 * from.width, [&](std::int64_t i) {
-      runtime_.norm.rms_norm(from.width, from.row(i), weight.cf32(), eps, to.row(i));
+    over_rows(from.n, 12 * from.width, [this, from, to, w = weight.cf32(), eps](std::int64_t i) {
+      runtime_.norm.rms_norm(from.width, from.row(i), w, eps, to.row(i));
     });
   }
 
   void rope(TensorView& x, const TensorView& cos, const TensorView& sin) override {
     const Rows rows(x);
-    const std::int64_t half = cos.dim(1);
-    over_rows(rows.n, 8 * rows.width, [&](std::int64_t i) {
+    const Rows c(cos);
+    const Rows s(sin);
+    over_rows(rows.n, 8 * rows.width, [this, rows, c, s](std::int64_t i) {
       const std::int64_t t = i / rows.inner;
-      runtime_.pointwise.rotate_half(half, cos.cf32() + t * cos.row_stride(),
-                                     sin.cf32() + t * sin.row_stride(), rows.row(i));
+      runtime_.pointwise.rotate_half(c.width, c.row(t), s.row(t), rows.row(i));
     });
   }
 
   void activation(Activation kind, const TensorView& x, TensorView& y) override {
     const Rows from(x);
     const Rows to(y);
-    const kernels::Function function = cpu::function_of(kind);
-    over_rows(from.n, 16 * from.width, [&](std::int64_t i) {
+    over_rows(from.n, 16 * from.width, [this, from, to, function = cpu::function_of(kind)](std::int64_t i) {
       runtime_.pointwise.epilogue({function, from.width, from.row(i), nullptr, nullptr, to.row(i)});
     });
   }
   void gated_activation(Activation kind, const TensorView& gate_up, TensorView& y) override {
     const Rows from(gate_up);
     const Rows to(y);
-    const kernels::Function function = cpu::function_of(kind);
-    over_rows(to.n, 24 * to.width, [&](std::int64_t i) {
+    over_rows(to.n, 24 * to.width, [this, from, to, function = cpu::function_of(kind)](std::int64_t i) {
       runtime_.pointwise.gated(
           {function, to.width, from.row(i), from.row(i) + to.width, nullptr, nullptr, to.row(i)});
     });
@@ -250,40 +258,41 @@ class CpuBackend final : public Backend {
     const Rows left(a);
     const Rows right(b);
     const Rows to(y);
-    over_rows(to.n, 12 * to.width, [&](std::int64_t i) {
+    over_rows(to.n, 12 * to.width, [this, left, right, to](std::int64_t i) {
       runtime_.pointwise.add(to.width, left.row(i), right.row(i), to.row(i));
     });
   }
   void scale_rows(TensorView& x, std::span<const float> factors) override {
     const Rows rows(x);
-    over_rows(rows.n, 8 * rows.width, [&](std::int64_t i) {
+    over_rows(rows.n, 8 * rows.width, [this, rows, factors](std::int64_t i) {
       const float factor = factors[static_cast<std::size_t>(i / rows.inner)];
       runtime_.pointwise.scale(rows.width, factor, rows.row(i), rows.row(i));
     });
+  }
+  void copy(const TensorView& from, TensorView& to) override {
+    submit([from, to] { triptych::copy(from, to); });
   }
 
   void gather_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) override {
     const Rows from(src);
     const Rows to(dst);
-    over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
+    over_rows(to.n, 8 * to.width, [from, rows, to](std::int64_t i) {
       std::memcpy(to.row(i), from.row(rows[static_cast<std::size_t>(i)]), row_size_bytes(to));
     });
   }
   void scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView& dst) override {
     // In order: when an index appears twice the later row wins.
-    const Rows from(src);
-    const Rows to(dst);
-    for (std::int64_t i = 0; i < from.n; ++i)
-      std::memcpy(to.row(rows[static_cast<std::size_t>(i)]), from.row(i), row_size_bytes(from));
+    submit([from = Rows(src), rows, to = Rows(dst)] {
+      for (std::int64_t i = 0; i < from.n; ++i)
+        std::memcpy(to.row(rows[static_cast<std::size_t>(i)]), from.row(i), row_size_bytes(from));
+    });
   }
   void patchify(const TensorView& picture, int patch_size_px, TensorView& rows) override {
-    const std::int64_t p = patch_size_px;
-    const std::int64_t gw = picture.dim(2) / p;
-    const std::int64_t n_channels = picture.dim(0);
     const Rows to(rows);
-    over_rows(to.n, 8 * to.width, [&](std::int64_t i) {
+    over_rows(to.n, 8 * to.width, [picture, p = std::int64_t{patch_size_px}, to](std::int64_t i) {
+      const std::int64_t gw = picture.dim(2) / p;
       float* out = to.row(i);
-      for (std::int64_t c = 0; c < n_channels; ++c) {
+      for (std::int64_t c = 0; c < picture.dim(0); ++c) {
         const float* corner =
             picture.cf32() + c * picture.stride(0) + i / gw * p * picture.stride(1) + i % gw * p;
         for (std::int64_t line = 0; line < p; ++line, out += p)
@@ -293,14 +302,47 @@ class CpuBackend final : public Backend {
   }
 
  private:
+  // What this thread records, and for which backend.
+  struct Recording {
+    const CpuBackend* backend = nullptr;
+    std::unique_ptr<cpu::RecordedStep> step;
+  };
+  static thread_local Recording t_recording;
+
   static std::size_t row_size_bytes(const Rows& rows) {
     return static_cast<std::size_t>(rows.width) * sizeof(float);
   }
 
+  // Every operation ends in one of these two: it runs now, or is noted. What it captures is all it needs
+  // later.
+  template <typename Operation>
+  void submit(const Operation& operation) {
+    if (is_recording()) return t_recording.step->add(operation);
+    operation();
+  }
+  // The same for what uses scratch memory.
+  template <typename Operation>
+  void submit_alone(const Operation& operation) {
+    if (is_recording()) return t_recording.step->add(operation);
+    const std::scoped_lock lock(mutex_);
+    operation();
+  }
+
+  void multiply(const cpu::CpuWeight& weight, const cpu::LinearArgs& args) {
+    const cpu::ProductPlan plan = weight.plan(runtime_, args);
+    submit_alone([this, &weight, args, plan] {
+      if (args.y_codes != nullptr) cpu::begin_code_rows(args);
+      weight.run(runtime_, args, plan);
+    });
+  }
+
+  // body(i) for i in [0, n); body holds copies of what it uses.
   template <typename Body>
   void over_rows(std::int64_t n, std::int64_t cost_bytes, Body body) {
-    runtime_.parallel(n, cost_bytes, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) body(i);
+    submit([this, loop = runtime_.plan_loop(n, cost_bytes), body] {
+      runtime_.parallel(loop, [&body](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t i = begin; i < end; ++i) body(i);
+      });
     });
   }
 
@@ -309,6 +351,8 @@ class CpuBackend final : public Backend {
   bool int8_attention_;
   std::mutex mutex_;  // scratch memory is shared by the operations
 };
+
+thread_local CpuBackend::Recording CpuBackend::t_recording;
 
 }  // namespace
 

@@ -220,6 +220,16 @@ class PackedVectors {
   float* pairs_ = nullptr;
 };
 
+// Pieces of about kStream_bytes of the weight.
+ProductPlan plan_few_rows(const Runtime& runtime, const CpuLinear& w) {
+  const std::int64_t row_bytes = w.n_in() * 4;
+  ProductPlan out;
+  out.step = std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
+  out.n_panels = count_ranges(w, out.step);
+  out.loop = runtime.plan_loop(out.n_panels, out.step * row_bytes);
+  return out;
+}
+
 }  // namespace
 
 namespace {
@@ -237,6 +247,14 @@ float* floats_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
 }
 
 }  // namespace
+
+void begin_code_rows(const LinearArgs& args) {
+  std::fill_n(args.y_scales, args.n_rows, args.y_grid.step);
+  for (std::int64_t i = 0; i < args.n_rows; ++i) {
+    std::int8_t* row = args.y_codes + i * args.y_codes_stride;
+    std::fill(row + args.n_y_codes, row + args.y_codes_stride, std::int8_t{0});
+  }
+}
 
 void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,
                 std::int64_t first, std::int64_t n, const float* products) {
@@ -303,10 +321,18 @@ CpuLinear::CpuLinear(const CpuLinear& bf16, std::int64_t n_words)
   }
 }
 
-void CpuLinear::multiply(Runtime& runtime, const LinearArgs& args) const {
-  if (runtime.bf16_activations && runtime.gemm_bf16 != nullptr && words_ != nullptr && args.n_rows > kFewRows)
-    return multiply_bf16(runtime, args);
-  linear(runtime, {*this, args});
+ProductPlan CpuLinear::plan(const Runtime& runtime, const LinearArgs& args) const {
+  if (args.n_rows <= kFewRows) return plan_few_rows(runtime, *this);
+  const bool rounds = runtime.bf16_activations && runtime.gemm_bf16 != nullptr && words_ != nullptr;
+  ProductPlan out;
+  out.way = rounds ? ProductPlan::Way::kRounded : ProductPlan::Way::kTiled;
+  return out;
+}
+
+void CpuLinear::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
+  if (plan.way == ProductPlan::Way::kRounded) return multiply_bf16(runtime, args);
+  if (plan.way == ProductPlan::Way::kTiled) return linear_many_rows(runtime, {*this, args});
+  linear_few_rows(runtime, {*this, args}, plan);
 }
 
 void CpuLinear::multiply_bf16(Runtime& runtime, const LinearArgs& args) const {
@@ -338,9 +364,12 @@ void CpuLinear::add_part(const WeightEntry& weight) {
 }
 
 void linear_few_rows(Runtime& runtime, const LinearCall& call) {
+  linear_few_rows(runtime, call, plan_few_rows(runtime, call.weight));
+}
+
+void linear_few_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& plan) {
   const CpuLinear& w = call.weight;
-  const std::int64_t row_bytes = w.n_in() * 4;
-  const std::int64_t step = std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
+  const std::int64_t step = plan.step;
   const PackedVectors vectors(runtime, call);
   runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
   const auto piece = [&](std::int64_t index, int thread) {
@@ -356,10 +385,9 @@ void linear_few_rows(Runtime& runtime, const LinearCall& call) {
       finish_row(runtime, call, call.weight.bias(), m, range.part->first_row + range.begin, n_columns,
                  products + m * step);
   };
-  runtime.parallel(count_ranges(w, step), step * row_bytes,
-                   [&](std::int64_t begin, std::int64_t end, int thread) {
-                     for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
-                   });
+  runtime.parallel(plan.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
+  });
 }
 
 void linear_many_rows(Runtime& runtime, const LinearCall& call) {

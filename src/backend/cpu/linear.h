@@ -32,7 +32,8 @@ struct LinearArgs {
   InputGrid y_grid = {};
   std::int8_t* y_codes = nullptr;  // [M][y_codes_stride]
   std::ptrdiff_t y_codes_stride = 0;
-  float* y_scales = nullptr;  // [M], set by the caller; NaN for rows that are not finite
+  std::int64_t n_y_codes = 0;  // of a row; up to the stride zeros follow
+  float* y_scales = nullptr;   // [M]: the step, NaN for rows that are not finite
   // Rows of x are normed first: by weights that multiplies_int8(), which quantize each row anyway.
   LinearInput::Norm norm = LinearInput::Norm::kNone;
   const float* norm_weight = nullptr;  // [K]
@@ -40,13 +41,38 @@ struct LinearArgs {
   float norm_eps = 0;
 };
 
+/// How panels of columns and rows are handed out together; see cut_panels.
+struct PanelCut {
+  std::int64_t together = 0;
+  std::int64_t n_groups = 0;
+  std::int64_t n_splits = 0;
+  LoopPlan loop;
+};
+
+/// What shapes decide of a product: made once for a step that is recorded. A weight uses what it needs.
+struct ProductPlan {
+  enum class Way { kStreamed, kTiled, kRounded };
+  Way way = Way::kStreamed;   // few rows as stored; many in tiles; many with x rounded to bfloat16
+  std::int64_t n_panels = 0;  // handed out, or of `step` rows of the weight
+  std::int64_t n_tiles = 0;   // of rows
+  std::int64_t step = 0;
+  LoopPlan loop;
+  PanelCut cut;
+};
+
 /// What every kind of weight of this backend can do.
 class CpuWeight : public LinearWeight {
  public:
-  virtual void multiply(Runtime& runtime, const LinearArgs& args) const = 0;
-  /// Whether multiply takes LinearArgs::gated.
+  /// Looks at shapes only, never at the operands' memory.
+  virtual ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const = 0;
+  virtual void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const = 0;
+  void multiply(Runtime& runtime, const LinearArgs& args) const { run(runtime, args, plan(runtime, args)); }
+  /// Whether run takes LinearArgs::gated.
   virtual bool multiplies_gated() const noexcept { return false; }
 };
+
+/// Before a product that writes codes: what lies beyond them is zero, and each row finite until it is not.
+void begin_code_rows(const LinearArgs& args);
 
 /// Products of columns [first, first + n) of one row become outputs: bias (or null), function, residual.
 void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,
@@ -85,7 +111,8 @@ class CpuLinear final : public CpuWeight {
   std::size_t owned_bytes() const noexcept override { return bias_.size() * sizeof(float); }
   std::size_t borrowed_bytes() const noexcept override { return read_bytes_; }
   std::size_t read_bytes() const noexcept override { return read_bytes_; }
-  void multiply(Runtime& runtime, const LinearArgs& args) const override;
+  ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
+  void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
 
   const std::vector<Part>& parts() const noexcept { return parts_; }
   /// [N], or null.
@@ -114,6 +141,7 @@ struct LinearCall : LinearArgs {
 /// Few rows: the weight is streamed once (from memory; up to max_vectors rows of kernels/gemv also from the
 /// caches).
 void linear_few_rows(Runtime& runtime, const LinearCall& call);
+void linear_few_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& plan);
 /// Any number of rows, in tiles.
 void linear_many_rows(Runtime& runtime, const LinearCall& call);
 /// Whichever is faster; the choice depends on n_rows alone.

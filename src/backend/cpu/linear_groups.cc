@@ -130,7 +130,15 @@ void CpuLinearGroups::load_column(std::int64_t k, float* out) const {
   }
 }
 
-void CpuLinearGroups::multiply(Runtime& runtime, const LinearArgs& args) const {
+ProductPlan CpuLinearGroups::plan(const Runtime& runtime, const LinearArgs& args) const {
+  ProductPlan out;
+  out.n_panels = ceil_div(n_out_, kWidth);
+  out.n_tiles = ceil_div(args.n_rows, kernels::kS8MaxRows);
+  out.loop = runtime.plan_loop(out.n_panels, panel_bytes() * out.n_tiles);
+  return out;
+}
+
+void CpuLinearGroups::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const std::int64_t m = args.n_rows;
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows =
@@ -138,7 +146,7 @@ void CpuLinearGroups::multiply(Runtime& runtime, const LinearArgs& args) const {
   constexpr std::int64_t kTile_floats = kernels::kS8MaxRows * kWidth;
   const std::int64_t expanded_bytes = is_nf4_ ? ceil_div(n_in_, 8) * 2 * kQuad_bytes : 0;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(2 * kTile_floats + expanded_bytes / 4));
-  const std::int64_t n_tiles = ceil_div(m, kernels::kS8MaxRows);
+  const std::int64_t n_tiles = plan.n_tiles;
   const auto multiply_panel = [&](std::int64_t index, float* sums) {
     float* products = sums + kTile_floats;
     const std::uint8_t* panel = s8_panel(index, reinterpret_cast<std::uint8_t*>(sums + 2 * kTile_floats));
@@ -163,11 +171,9 @@ void CpuLinearGroups::multiply(Runtime& runtime, const LinearArgs& args) const {
       }
     }
   };
-  runtime.parallel(ceil_div(n_out_, kWidth), panel_bytes() * n_tiles,
-                   [&](std::int64_t begin, std::int64_t end, int thread) {
-                     for (std::int64_t i = begin; i < end; ++i)
-                       multiply_panel(i, runtime.thread_scratch(thread));
-                   });
+  runtime.parallel(plan.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) multiply_panel(i, runtime.thread_scratch(thread));
+  });
 }
 
 }  // namespace triptych::cpu

@@ -30,7 +30,8 @@ class CpuLinearGroups final : public CpuWeight {
   }
   bool multiplies_int8() const noexcept override { return true; }
   std::vector<PackedArray> packed() const override;
-  void multiply(Runtime& runtime, const LinearArgs& args) const override;
+  ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
+  void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
 
  private:
   std::int64_t panel_bytes() const noexcept;

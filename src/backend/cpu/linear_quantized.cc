@@ -325,6 +325,8 @@ void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const Qu
   }
 }
 
+namespace {
+
 std::int64_t panels_together(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes) {
   constexpr std::int64_t kGroup_bytes = 512 * 1024;
   constexpr std::int64_t kMaxGroup = 4;  // 256 columns are enough for an epilogue to be cheap
@@ -333,16 +335,27 @@ std::int64_t panels_together(const Runtime& runtime, std::int64_t n_panels, std:
   return group;
 }
 
-void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t together, std::int64_t panel_bytes,
-                     std::int64_t n_rows, FunctionRef<void(const PanelItem& item, int thread)> body) {
+}  // namespace
+
+PanelCut cut_panels(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
+                    std::int64_t n_rows) {
+  PanelCut out;
+  out.together = panels_together(runtime, n_panels, panel_bytes);
   // As many groups for each thread, of nearly equal sizes.
-  const std::int64_t n_groups =
-      std::min(n_panels, ceil_div(ceil_div(n_panels, together), runtime.n_threads()) * runtime.n_threads());
+  out.n_groups = std::min(
+      n_panels, ceil_div(ceil_div(n_panels, out.together), runtime.n_threads()) * runtime.n_threads());
   const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * kernels::kS8MaxRows));
-  const std::int64_t n_splits =
-      std::clamp<std::int64_t>(ceil_div(wanted_pieces(runtime), n_groups), 1, most_splits);
-  const std::int64_t cost_bytes = together * panel_bytes * ceil_div(n_rows, n_splits);
-  runtime.parallel(n_groups * n_splits, cost_bytes, [&](std::int64_t begin, std::int64_t end, int thread) {
+  out.n_splits = std::clamp<std::int64_t>(ceil_div(wanted_pieces(runtime), out.n_groups), 1, most_splits);
+  out.loop = runtime.plan_loop(out.n_groups * out.n_splits,
+                               out.together * panel_bytes * ceil_div(n_rows, out.n_splits));
+  return out;
+}
+
+void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_rows, const PanelCut& cut,
+                     FunctionRef<void(const PanelItem& item, int thread)> body) {
+  const std::int64_t n_groups = cut.n_groups;
+  const std::int64_t n_splits = cut.n_splits;
+  runtime.parallel(cut.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t g = i / n_splits;
       const std::int64_t s = i % n_splits;

@@ -95,11 +95,13 @@ constexpr std::int64_t panels_to_hand_out(std::int64_t n_panels, const LinearArg
 struct PanelItem {
   std::int64_t panel_begin, panel_end, row_begin, row_end;
 };
-/// Panels that are multiplied together: a few, as long as their 8-bit weights stay in the second-level cache;
-/// fewer when threads would have nothing to do.
-std::int64_t panels_together(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes);
-/// Hands out all panels in such groups, and rows in pieces, too, when there are few groups.
-void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t together, std::int64_t panel_bytes,
-                     std::int64_t n_rows, FunctionRef<void(const PanelItem& item, int thread)> body);
+/// Groups of panels that are multiplied together: a few, as long as their 8-bit weights stay in the
+/// second-level cache, fewer when threads would have nothing to do. Rows are cut, too, when there are few
+/// groups.
+PanelCut cut_panels(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
+                    std::int64_t n_rows);
+/// Hands out all panels and rows in such pieces.
+void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_rows, const PanelCut& cut,
+                     FunctionRef<void(const PanelItem& item, int thread)> body);
 
 }  // namespace triptych::cpu

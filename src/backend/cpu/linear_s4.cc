@@ -269,14 +269,14 @@ void CpuLinearS4::load_column(std::int64_t k, float* out) const {
 }
 
 // Rows times panels as they are stored, six rows at a time.
-void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) const {
+void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const std::int64_t m = args.n_rows;
   const std::int64_t n_groups = layout_.n_groups();
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows =
       quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load, layout_.group);
-  const std::int64_t n_tiles = ceil_div(m, runtime.gemm_s4.max_rows);
-  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t n_tiles = plan.n_tiles;
+  const std::int64_t n_panels = plan.n_panels;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * 2 * kWidth));
   const auto multiply_panel = [&](std::int64_t index, float* products) {
     const std::int64_t column = index * kWidth;
@@ -306,21 +306,20 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args) co
       }
     }
   };
-  runtime.parallel(n_panels, layout_.panel_bytes() * n_tiles * (args.gated ? 2 : 1),
-                   [&](std::int64_t begin, std::int64_t end, int thread) {
-                     for (std::int64_t i = begin; i < end; ++i)
-                       multiply_panel(i, runtime.thread_scratch(thread));
-                   });
+  runtime.parallel(plan.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) multiply_panel(i, runtime.thread_scratch(thread));
+  });
 }
 
 // Rows times panels that are made 8-bit first.
-void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args) const {
+void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
+                                       const ProductPlan& plan) const {
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const QuantizedRows rows = quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load);
-  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;
-  const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
+  const std::int64_t together = plan.cut.together;
   const std::int64_t product_floats = kernels::kS8MaxRows * halves * together * kWidth;
   runtime.reserve_thread_scratch(
       static_cast<std::size_t>(product_floats + halves * together * panel_bytes / 4));
@@ -350,18 +349,31 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args)
     }
     multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end, products);
   };
-  for_panel_items(runtime, n_panels, together, halves * panel_bytes, args.n_rows, multiply_item);
+  for_panel_items(runtime, n_panels, args.n_rows, plan.cut, multiply_item);
 }
 
-void CpuLinearS4::multiply(Runtime& runtime, const LinearArgs& args) const {
+ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) const {
+  const std::int64_t halves = args.gated ? 2 : 1;
+  ProductPlan out;
+  out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  if (args.n_rows <= runtime.gemm_s4.worthwhile_rows || exact_groups_) {
+    out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s4.max_rows);
+    out.loop = runtime.plan_loop(out.n_panels, layout_.panel_bytes() * out.n_tiles * halves);
+  } else {
+    out.way = ProductPlan::Way::kTiled;
+    out.cut = cut_panels(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows);
+  }
+  return out;
+}
+
+void CpuLinearS4::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   if (args.grid.step > 0) {  // 4 bits round the weights far more than x: as any other input
     LinearArgs plain = args;
     plain.grid = {};
-    return multiply(runtime, plain);
+    return run(runtime, plain, plan);
   }
-  if (args.n_rows <= runtime.gemm_s4.worthwhile_rows || exact_groups_)
-    return multiply_streamed(runtime, args);
-  multiply_requantized(runtime, args);
+  if (plan.way == ProductPlan::Way::kStreamed) return multiply_streamed(runtime, args, plan);
+  multiply_requantized(runtime, args, plan);
 }
 
 }  // namespace triptych::cpu

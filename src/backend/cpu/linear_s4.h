@@ -30,7 +30,8 @@ class CpuLinearS4 final : public CpuWeight {
   std::size_t read_bytes() const noexcept override { return panels_.size_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
   std::vector<PackedArray> packed() const override;
-  void multiply(Runtime& runtime, const LinearArgs& args) const override;
+  ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
+  void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
  private:
@@ -43,8 +44,8 @@ class CpuLinearS4 final : public CpuWeight {
   void take_codec_rows(const QuantFormat& format, const TensorView& values, std::int64_t first,
                        PanelRows& rows);
   void pack_panel(std::int64_t index, const PanelRows& rows);
-  void multiply_streamed(Runtime& runtime, const LinearArgs& args) const;
-  void multiply_requantized(Runtime& runtime, const LinearArgs& args) const;
+  void multiply_streamed(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const;
+  void multiply_requantized(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const;
   const float* bias() const noexcept { return bias_.f32(); }
   const std::uint8_t* panel(std::int64_t index) const noexcept {
     return panels_.bytes() + index * layout_.panel_bytes();

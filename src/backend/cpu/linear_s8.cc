@@ -108,12 +108,21 @@ const float* CpuLinearS8::bias_of(Runtime& runtime, const InputGrid& grid_of_cal
   return out;
 }
 
-void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
+ProductPlan CpuLinearS8::plan(const Runtime& runtime, const LinearArgs& args) const {
+  ProductPlan out;
+  out.way = ProductPlan::Way::kTiled;
+  out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t panel_bytes = (args.gated ? 2 : 1) * kernels::s8_panel_bytes(n_in_);
+  out.cut = cut_panels(runtime, out.n_panels, panel_bytes, args.n_rows);
+  return out;
+}
+
+void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const QuantizedRows rows = rows_of(runtime, args);
-  const std::int64_t n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
+  const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
-  const std::int64_t together = panels_together(runtime, n_panels, halves * panel_bytes);
+  const std::int64_t together = plan.cut.together;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
   const float* bias = bias_of(runtime, args.grid);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
@@ -134,7 +143,7 @@ void CpuLinearS8::multiply(Runtime& runtime, const LinearArgs& args) const {
     multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end,
                        runtime.thread_scratch(thread));
   };
-  for_panel_items(runtime, n_panels, together, halves * panel_bytes, args.n_rows, multiply_item);
+  for_panel_items(runtime, n_panels, args.n_rows, plan.cut, multiply_item);
 }
 
 }  // namespace triptych::cpu

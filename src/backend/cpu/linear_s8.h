@@ -30,7 +30,8 @@ class CpuLinearS8 final : public CpuWeight {
   bool multiplies_int8() const noexcept override { return true; }
   InputGrid input_grid() const noexcept override { return grid_; }
   std::vector<PackedArray> packed() const override;
-  void multiply(Runtime& runtime, const LinearArgs& args) const override;
+  ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
+  void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
   const std::uint8_t* panel(std::int64_t index) const noexcept {

@@ -65,13 +65,15 @@ Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
       pool_(n_threads, pin),
       per_thread_(static_cast<std::size_t>(pool_.n_threads())) {}
 
-void Runtime::parallel(std::int64_t n, std::int64_t cost_bytes,
-                       FunctionRef<void(std::int64_t, std::int64_t, int)> body) {
-  if (n <= 0) return;
-  const std::int64_t cost = std::max<std::int64_t>(cost_bytes, 1);
-  const std::int64_t grain = ceil_div(kMinPiece_bytes, cost);
-  if (n_threads() == 1 || grain >= n) return body(0, n, 0);
-  pool_.parallel_guided(static_cast<std::size_t>(n), static_cast<std::size_t>(grain),
+LoopPlan Runtime::plan_loop(std::int64_t n, std::int64_t cost_bytes) const noexcept {
+  const std::int64_t grain = ceil_div(kMinPiece_bytes, std::max<std::int64_t>(cost_bytes, 1));
+  return {n, n_threads() == 1 || grain >= n ? 0 : grain};
+}
+
+void Runtime::parallel(const LoopPlan& loop, FunctionRef<void(std::int64_t, std::int64_t, int)> body) {
+  if (loop.n <= 0) return;
+  if (loop.grain == 0) return body(0, loop.n, 0);
+  pool_.parallel_guided(static_cast<std::size_t>(loop.n), static_cast<std::size_t>(loop.grain),
                         [&](std::size_t begin, std::size_t end, int thread) {
                           body(static_cast<std::int64_t>(begin), static_cast<std::int64_t>(end), thread);
                         });

@@ -51,6 +51,12 @@ class WeightMemory {
   std::size_t used_bytes_ = 0;
 };
 
+/// How a loop is cut; depends on its shape only.
+struct LoopPlan {
+  std::int64_t n = 0;
+  std::int64_t grain = 0;  // smallest piece; 0: all on the calling thread
+};
+
 class Runtime {
  public:
   Runtime(int n_threads, bool pin, Isa isa);
@@ -72,10 +78,16 @@ class Runtime {
   int n_threads() const noexcept { return pool_.n_threads(); }
   std::int64_t n_parallel_loops() const noexcept { return pool_.n_shared_calls(); }
 
-  /// body(begin, end, thread) over [0, n). `cost_bytes` is about what one index reads and writes, and decides
-  /// how many make a piece; little work runs on the calling thread.
-  void parallel(std::int64_t n, std::int64_t cost_bytes,
+  /// The cut of a loop over [0, n). `cost_bytes` is about what one index reads and writes, and decides how
+  /// many make a piece; little work runs on the calling thread.
+  LoopPlan plan_loop(std::int64_t n, std::int64_t cost_bytes) const noexcept;
+  /// body(begin, end, thread) over [0, loop.n).
+  void parallel(const LoopPlan& loop,
                 FunctionRef<void(std::int64_t begin, std::int64_t end, int thread)> body);
+  void parallel(std::int64_t n, std::int64_t cost_bytes,
+                FunctionRef<void(std::int64_t begin, std::int64_t end, int thread)> body) {
+    parallel(plan_loop(n, cost_bytes), body);
+  }
   /// The same, one index a piece.
   void parallel_each(std::int64_t n, FunctionRef<void(std::int64_t index, int thread)> body);
 
