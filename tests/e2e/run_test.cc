@@ -48,6 +48,20 @@ TEST(Run, AnswerDependsOnThePicture) {
   EXPECT_EQ(describe("scene2.png"), golden["cases"][2]["text"].get<std::string>() + "\n");
 }
 
+TEST(Run, EveryStepThroughTheModelGivesTheSameAnswer) {
+  const auto answer = [](const std::vector<std::string>& more) {
+    const RunResult result =
+        triptych(with(with(kAsk, {"--max-tokens", "80", "--ignore-eos", "--json", "--logprobs", "3"}), more));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    json out = json::parse(result.out);
+    out.erase("timings");
+    return out;
+  };
+  const json replayed = answer({});
+  EXPECT_EQ(replayed["token_ids"].size(), 80U);  // over the end of a page
+  EXPECT_EQ(answer({"--enforce-eager"}), replayed);
+}
+
 TEST(Run, JsonHasTheAnswerItsCountsAndTimes) {
   const RunResult result = triptych(with(kAsk, {"--json", "--logprobs", "2", "--profile"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
