@@ -116,7 +116,9 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
     BenchRun run;
     const auto model = make_model(one, run.model);
     run.weights = weight_words(one.model, *model).weights;
-    run.report = run_bench(*model, one.options);
+    BenchOptions options = one.options;
+    options.kv_cache_dtype = parse_kv_dtype(one.kv_cache_dtype).value_or(model->auto_kv_dtype());
+    run.report = run_bench(*model, options);
     if (all.size() == 1 && one.options.answer) {
       const Json config =
           one.shapes.empty() ? model->checkpoint().config() : published_config(one.shapes, one.n_layers);
@@ -132,7 +134,6 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
 int bench_model(BenchFlags flags) {
   if (flags.model.model.empty() && flags.shapes.empty())
     fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
-  flags.options.kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16);
   choose(flags.only, flags.options);
   if (flags.html) {
     std::vector<NamedPath> inputs = flags.model.inputs();
@@ -229,7 +230,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->check(CLI::Range(1, 16384).description(""))
       ->capture_default_str()
       ->type_name("N");
-  add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
+  add_kv_cache_dtype(app, flags->kv_cache_dtype);
   add_enforce_eager(app, flags->options.replay_steps);
   app.add_option("--question-tokens", flags->options.question_tokens,
                  "Text tokens of the short question behind a picture")

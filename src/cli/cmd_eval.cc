@@ -87,12 +87,13 @@ int run_eval(const EvalFlags& flags) {
     if (!flags.reference.empty()) in_fp32.model = flags.reference;
     reference = in_fp32.open();
   }
-  const EvalOptions options{.likelihood = !flags.no_likelihood,
-                            .control = !flags.no_control,
-                            .n_sequences = flags.batch,
-                            .media = flags.media.options,
-                            .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF16),
-                            .reference = reference.get()};
+  const EvalOptions options{
+      .likelihood = !flags.no_likelihood,
+      .control = !flags.no_control,
+      .n_sequences = flags.batch,
+      .media = flags.media.options,
+      .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(model->auto_kv_dtype()),
+      .reference = reference.get()};
   EvalReport report;
   {
     ProgressBar bar("eval", static_cast<std::int64_t>(questions.size()));
@@ -106,7 +107,7 @@ int run_eval(const EvalFlags& flags) {
                    {"weights", words.weights},
                    {"vision_weights", words.vision_weights},
                    {"lm_head", words.lm_head},
-                   {"kv_cache_dtype", flags.kv_cache_dtype},
+                   {"kv_cache_dtype", to_string(options.kv_cache_dtype)},
                    {"data", flags.data},
                    {"seconds", report.seconds},
                    {"pictures_encoded", report.n_pictures_encoded}};
@@ -163,7 +164,7 @@ void add_eval_command(CLI::App& program, Action& action) {
   app.add_option("--mistakes", flags->show_mistakes, "Show the first N wrong answers")
       ->check(CLI::Range(0, 1 << 30).description(""))
       ->type_name("N");
-  add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp16");
+  add_kv_cache_dtype(app, flags->kv_cache_dtype);
   flags->media.add_to(app);
   app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
   app.footer(

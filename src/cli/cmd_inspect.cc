@@ -42,7 +42,7 @@ Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
   const EngineOptions options = flags.context.engine_options();
   out.context_tokens =
       options.max_context_tokens > 0 ? options.max_context_tokens : model.info().max_context_tokens;
-  const LanguageCost cost(model.model(), options.kv_cache_dtype);
+  const LanguageCost cost(model.model(), options.kv_cache_dtype.value_or(model.auto_kv_dtype()));
   out.kv_bytes_per_token = cost.kv_bytes_per_token();
   out.kv_bytes = static_cast<double>(out.kv_bytes_per_token) * static_cast<double>(out.context_tokens);
   for (const auto& [name, size] : model.model().part_sizes().parts) {

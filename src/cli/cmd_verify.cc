@@ -373,7 +373,7 @@ void add_verify_command(CLI::App& program, Action& action) {
          "fp16, 5e-2 with bf16, 0.2 with int8, 1 with int4)")
       ->check(is_within(0, 1e6))
       ->type_name("X");
-  add_kv_cache_dtype(app, flags->kv_cache_dtype, "fp32");
+  add_kv_cache_dtype(app, flags->kv_cache_dtype, KvDType::kF32);
   flags->media.add_to(app);
   app.add_flag("--no-baseline", flags->no_baseline,
                "In 16 bits: do not run float32 first, to show its errors beside");

@@ -245,10 +245,10 @@ std::unique_ptr<LoadedModel> ModelFlags::open() const {
   return LoadedModel::open(model, options);
 }
 
-void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_auto) {
-  app.add_option(
-         "--kv-cache-dtype", to,
-         fmt::format("Keep keys and values as auto ({}), fp32, fp16, bf16, int8, fp8 or int4", when_auto))
+void add_kv_cache_dtype(CLI::App& app, std::string& to, std::optional<KvDType> when_auto) {
+  app.add_option("--kv-cache-dtype", to,
+                 fmt::format("Keep keys and values as auto ({}), fp32, fp16, bf16, int8, fp8 or int4",
+                             when_auto ? to_string(*when_auto) : "int8 beside quantized weights, else fp16"))
       ->check(CLI::IsMember(kKvDTypeWords))
       ->type_name("TYPE");
 }
@@ -259,18 +259,19 @@ void add_enforce_eager(CLI::App& app, bool& replay_steps) {
       "Run every step through the model's code, none from a record; the answers are the same");
 }
 
-void ContextFlags::add_to(CLI::App& app, KvDType when_auto) {
+void ContextFlags::add_to(CLI::App& app, std::optional<KvDType> when_auto) {
   app.add_option("--ctx-size,--max-model-len,-c", ctx_size_tokens,
                  "Tokens of prompt and answer together (default: what the model was trained for)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32).description(""))
       ->type_name("N");
-  add_kv_cache_dtype(app, kv_cache_dtype, to_string(when_auto));
+  add_kv_cache_dtype(app, kv_cache_dtype, when_auto);
 }
 
-EngineOptions ContextFlags::engine_options(KvDType when_auto) const {
+EngineOptions ContextFlags::engine_options(std::optional<KvDType> when_auto) const {
   EngineOptions out;
   out.max_context_tokens = ctx_size_tokens;
-  out.kv_cache_dtype = parse_kv_dtype(kv_cache_dtype).value_or(when_auto);
+  const std::optional<KvDType> asked = parse_kv_dtype(kv_cache_dtype);
+  out.kv_cache_dtype = asked ? asked : when_auto;
   return out;
 }
 

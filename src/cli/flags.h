@@ -68,17 +68,17 @@ CLI::Validator is_within(double low, double high);
 /// A check that something was given: an empty variable of a script is no value.
 CLI::Validator is_not_empty();
 
-/// --kv-cache-dtype; `when_auto` is what "auto" means.
-void add_kv_cache_dtype(CLI::App& app, std::string& to, std::string_view when_auto);
+/// --kv-cache-dtype; `when_auto` is what "auto" means; empty: LoadedModel::auto_kv_dtype().
+void add_kv_cache_dtype(CLI::App& app, std::string& to, std::optional<KvDType> when_auto = {});
 
 /// --ctx-size, --kv-cache-dtype.
 struct ContextFlags {
   std::int64_t ctx_size_tokens = 0;
   std::string kv_cache_dtype = "auto";
 
-  /// `when_auto`: the type that "auto" stands for.
-  void add_to(CLI::App& app, KvDType when_auto = EngineOptions{}.kv_cache_dtype);
-  EngineOptions engine_options(KvDType when_auto = EngineOptions{}.kv_cache_dtype) const;
+  /// `when_auto`: the type that "auto" stands for; empty: LoadedModel::auto_kv_dtype().
+  void add_to(CLI::App& app, std::optional<KvDType> when_auto = {});
+  EngineOptions engine_options(std::optional<KvDType> when_auto = {}) const;
   /// Throws Error(kInvalidArgument) when --ctx-size is more than the model was trained for.
   void check(const ModelInfo& info) const;
 };

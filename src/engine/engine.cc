@@ -47,12 +47,13 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
   if (n_pages > (std::int64_t{1} << 24))
     fail(ErrorCode::kInvalidArgument, "a key/value cache of {} tokens is too large",
          options_.kv_cache_tokens);
-  kv_cache_ = model.backend().make_kv_cache({.n_layers = info.n_layers,
-                                             .n_kv_heads = info.n_kv_heads,
-                                             .head_dim = info.head_dim,
-                                             .page_tokens = kPageTokens,
-                                             .n_pages = static_cast<int>(n_pages),
-                                             .dtype = options_.kv_cache_dtype});
+  kv_cache_ =
+      model.backend().make_kv_cache({.n_layers = info.n_layers,
+                                     .n_kv_heads = info.n_kv_heads,
+                                     .head_dim = info.head_dim,
+                                     .page_tokens = kPageTokens,
+                                     .n_pages = static_cast<int>(n_pages),
+                                     .dtype = options_.kv_cache_dtype.value_or(model.auto_kv_dtype())});
   pages_ = std::make_unique<Pages>(static_cast<int>(n_pages), *kv_cache_);
   // Recorded steps read these where they lie; should one have to grow, they are recorded anew.
   constexpr std::size_t kRows = 1024;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,11 +22,11 @@
 namespace triptych {
 
 struct EngineOptions {
-  std::int64_t max_context_tokens = 0;   // of a sequence; 0: the model's own limit
-  std::int64_t kv_cache_tokens = 0;      // of all sequences together; 0: max_context_tokens
-  std::int64_t max_batch_tokens = 1024;  // of a step; longer prompts are prefilled in pieces
-  int max_sequences = 8;                 // running at once
-  KvDType kv_cache_dtype = KvDType::kF16;
+  std::int64_t max_context_tokens = 0;         // of a sequence; 0: the model's own limit
+  std::int64_t kv_cache_tokens = 0;            // of all sequences together; 0: max_context_tokens
+  std::int64_t max_batch_tokens = 1024;        // of a step; longer prompts are prefilled in pieces
+  int max_sequences = 8;                       // running at once
+  std::optional<KvDType> kv_cache_dtype = {};  // empty: LoadedModel::auto_kv_dtype()
   // Records a decode step of each shape once and replays it; false: every step goes through the model's code.
   // The bits are the same.
   bool replay_steps = true;

@@ -67,6 +67,9 @@ class LoadedModel {
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   /// What matrices are quantized to: by LoadOptions, or as they are stored.
   const WeightFormats& weight_formats() const noexcept { return weight_formats_; }
+  /// What keys and values are kept as unless something else is asked for: int8 beside quantized weights of
+  /// the language model, whose rounding theirs is far below, else float16.
+  KvDType auto_kv_dtype() const noexcept { return weight_formats_.language ? KvDType::kInt8 : KvDType::kF16; }
   /// Whether inputs of the tower's linears are rounded to grids of a calibration.
   bool has_static_vision_inputs() const noexcept { return static_vision_inputs_; }
   /// Whether `triptych convert` made the directory.

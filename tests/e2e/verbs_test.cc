@@ -151,6 +151,15 @@ TEST(Inspect, ShowsPartsAndEstimates) {
   for (const json& part : out["parts"]) n += part["parameters"].get<std::int64_t>();
   EXPECT_EQ(n, 1910912);
   EXPECT_EQ(out["estimate"]["kv_bytes_per_token"], 2 * 4 * 4 * 32 * 2);
+  // Beside quantized weights int8, with a scale a head, unless another type is asked for.
+  const auto bytes_with = [](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {"inspect", kModel.string(), "--json"};
+    args.insert(args.end(), more.begin(), more.end());
+    return json::parse(triptych(args).out)["estimate"]["kv_bytes_per_token"].get<int>();
+  };
+  EXPECT_EQ(bytes_with({"--weights", "int4:g32"}), 2 * 4 * 4 * (32 + 4));
+  EXPECT_EQ(bytes_with({"--weights", "bf16"}), 2 * 4 * 4 * 32 * 2);
+  EXPECT_EQ(bytes_with({"--weights", "int8", "--kv-cache-dtype", "fp16"}), 2 * 4 * 4 * 32 * 2);
   EXPECT_GT(out["estimate"]["ms_per_token_full_context"], out["estimate"]["ms_per_token_first"]);
   EXPECT_EQ(out["tensors"].size(), out["dtypes"]["F16"]["tensors"].get<std::size_t>());
   EXPECT_THAT(triptych({"inspect", kModel.string()}).out, HasSubstr("keys and values"));
