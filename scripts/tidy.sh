@@ -18,8 +18,8 @@ case "${1:-}" in
 esac
 ((${#files[@]} > 0)) || { echo "tidy: no source differs"; exit 0; }
 
-# The compile commands of clang: GCC's hold flags that clang does not know.
-cmake --preset clang >/dev/null
-cmake --build build/clang --target triptych_build_info >/dev/null
-printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/clang --quiet
+# The compile commands of clang: GCC's hold flags that clang does not know. Precompiled headers would have to be built first.
+cmake --preset clang -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
+cmake --build build/tidy --target triptych_build_info >/dev/null
+printf '%s\0' "${files[@]}" | xargs -0 -n 1 -P "$(nproc)" clang-tidy -p build/tidy --quiet
 echo "tidy: ${#files[@]} files"

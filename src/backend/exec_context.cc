@@ -77,6 +77,7 @@ void ExecObserver::on_end() {}
 Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
 void Backend::begin_step(const StepShape&) {}
 void Backend::end_step() noexcept {}
+// NOLINTNEXTLINE(performance-unnecessary-value-param): backends that record take it over
 void Backend::record_host(std::function<void()>) { TRIPTYCH_CHECK(false, "this backend does not record"); }
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 

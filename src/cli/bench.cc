@@ -131,7 +131,7 @@ struct Bench {
     MediaItem item = prepare_picture(to);
     double first_ms = -1;
     PreparedRequest request = long_prompt ? long_request(std::move(item)) : short_request(std::move(item));
-    const GenerationResult result = engine.generate(
+    GenerationResult result = engine.generate(
         std::move(request), answer_of(long_prompt ? options.decode_tokens : 1), [&](const TokenEvent&) {
           if (first_ms < 0) first_ms = ms_since(start);
           return true;

@@ -138,7 +138,7 @@ class Writer final : public WeightSink {
       else
         stream_.append(name, Tensor::copy_of(entry.view));
     }
-    const std::string digest = stream_.finish();
+    std::string digest = stream_.finish();
     index_.checksums = stream_.checksums();
     return digest;
   }

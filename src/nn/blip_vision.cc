@@ -24,7 +24,7 @@ BlipVisionConfig BlipVisionConfig::parse(const JsonView& c) {
   return out;
 }
 
-BlipVision BlipVision::bind(const BlipVisionConfig& config, Binder binder) {
+BlipVision BlipVision::bind(const BlipVisionConfig& config, const Binder& binder) {
   const std::int64_t d = config.hidden_size;
   const int p = config.patch_size_px;
   BlipVision out;

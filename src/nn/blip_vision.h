@@ -35,7 +35,7 @@ struct BlipVisionConfig {
 class BlipVision {
  public:
   BlipVision() = default;
-  static BlipVision bind(const BlipVisionConfig& config, Binder binder);
+  static BlipVision bind(const BlipVisionConfig& config, const Binder& binder);
   const BlipVisionConfig& config() const noexcept { return config_; }
   /// pictures: n of [3, S, S] -> [n * n_rows, D]. Taps are named below "vision_model".
   TensorView forward(ExecContext& cx, std::span<const TensorView> pictures) const;

@@ -38,7 +38,8 @@ ClipVisionConfig ClipVisionConfig::parse(const JsonView& c) {
   return out;
 }
 
-ClipVision ClipVision::bind(const ClipVisionConfig& config, Binder binder, int last_layer, std::string taps) {
+ClipVision ClipVision::bind(const ClipVisionConfig& config, const Binder& binder, int last_layer,
+                            std::string taps) {
   const std::int64_t d = config.hidden_size;
   const int p = config.patch_size_px;
   TRIPTYCH_CHECK(last_layer >= 0 && last_layer <= config.n_layers, "[clip_vision] hidden state {} of {}",

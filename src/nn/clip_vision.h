@@ -46,7 +46,8 @@ class ClipVision {
   /// Binds embeddings.*, pre_layrnorm, encoder.layers.N.* and post_layernorm in `binder`'s scope.
   /// `last_layer` is the last hidden state anybody reads, counted as the reference does (0: after the first
   /// norm).
-  static ClipVision bind(const ClipVisionConfig& config, Binder binder, int last_layer, std::string taps);
+  static ClipVision bind(const ClipVisionConfig& config, const Binder& binder, int last_layer,
+                         std::string taps);
 
   const ClipVisionConfig& config() const noexcept { return config_; }
   /// pictures: n of [C, S, S] -> for each wanted hidden state a tensor [n * n_rows, D]. `layers` ascending,

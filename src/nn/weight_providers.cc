@@ -62,9 +62,9 @@ WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
   auto tensor = std::make_shared<Tensor>(dtype_, shape);
   const std::int64_t n = shape.numel();
   // Cheap and lively: a sum of bytes is close to normal; the scale keeps activations of order one.
-  const double fan_in =
-      shape.rank() >= 2 ? static_cast<double>(n / std::max<std::int64_t>(1, shape.dim(0))) : 1.0;
-  const float scale = static_cast<float>((shape.rank() >= 2 ? 1.0 / std::sqrt(fan_in) : 0.1) / 147.8);
+  const std::int64_t fan_in = shape.rank() >= 2 ? n / std::max<std::int64_t>(1, shape.dim(0)) : 1;
+  const float scale =
+      static_cast<float>((shape.rank() >= 2 ? 1.0 / std::sqrt(static_cast<double>(fan_in)) : 0.1) / 147.8);
   const float offset = shape.rank() >= 2 ? 0.0F : 1.0F;
   std::uint64_t state = seed_ ^ std::hash<std::string_view>{}(name) ^ 0x9E3779B97F4A7C15ULL;
   const auto next = [&] {
