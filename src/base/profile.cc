@@ -175,7 +175,7 @@ void list_entries(const Sum& sum, const std::string& path, int depth, double wal
   std::stable_sort(children.begin(), children.end(),
                    [](const auto& a, const auto& b) { return a.second->total_ns > b.second->total_ns; });
   for (const auto& [name, child] : children) {
-    const std::string child_path = path.empty() ? name : path + "/" + name;
+    const std::string child_path = path.empty() ? name : fmt::format("{}/{}", path, name);
     if (child->count > 0) {
       ProfileEntry entry;
       entry.path = child_path;

@@ -34,6 +34,7 @@ Shape read_shape(const JsonView& view) {
     fail(ErrorCode::kInvalidFile, "{}: expected at most {} dimensions, got {}", view.path(), Shape::kMaxRank,
          items.size());
   std::vector<std::int64_t> dims;
+  dims.reserve(items.size());
   for (const JsonView& item : items) dims.push_back(static_cast<std::int64_t>(exact_integer(item)));
   try {
     return Shape(dims);
@@ -133,7 +134,7 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> bytes, std
   return out;
 }
 
-WeightTable read_safetensors(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+WeightTable read_safetensors(std::span<const std::byte> bytes, const std::shared_ptr<const void>& owner,
                              std::string_view source, std::map<std::string, std::string>* metadata) {
   SafetensorsHeader header = parse_safetensors_header(bytes, bytes.size(), source);
   WeightTable out;
@@ -247,11 +248,13 @@ void SafetensorsWriter::finish() {
 void write_safetensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                        const std::map<std::string, std::string>& metadata) {
   std::vector<const NamedTensor*> ordered;
+  ordered.reserve(tensors.size());
   for (const NamedTensor& tensor : tensors) ordered.push_back(&tensor);
   std::stable_sort(ordered.begin(), ordered.end(), [](const NamedTensor* a, const NamedTensor* b) {
     return size_bytes(a->view.dtype()) > size_bytes(b->view.dtype());
   });
   std::vector<TensorSpec> specs;
+  specs.reserve(ordered.size());
   for (const NamedTensor* tensor : ordered)
     specs.push_back({tensor->name, tensor->view.dtype(), tensor->view.shape()});
   SafetensorsWriter writer(path, std::move(specs), metadata);

@@ -45,7 +45,7 @@ WeightTable read_safetensors(const std::filesystem::path& path);
 /// The same, and the metadata.
 WeightTable read_safetensors(const std::filesystem::path& path, std::map<std::string, std::string>& metadata);
 /// The same for a whole file in memory that lives as long as `owner`. `source` goes into errors and entries.
-WeightTable read_safetensors(std::span<const std::byte> bytes, std::shared_ptr<const void> owner,
+WeightTable read_safetensors(std::span<const std::byte> bytes, const std::shared_ptr<const void>& owner,
                              std::string_view source, std::map<std::string, std::string>* metadata = nullptr);
 
 struct TensorSpec {

@@ -32,7 +32,7 @@ Header probe(const Source& source) try {
   check_size(source, ImageFormat::kPng, width, height);
   Header header{static_cast<int>(width), static_cast<int>(height), 1, (bytes.u8(25) & 4) != 0, false};
   int from_exif = 0, from_xmp = 0;
-  constexpr std::string_view kXmp("XML:com.adobe.xmp", 18);  // with its end mark
+  constexpr std::string_view kXmp("XML:com.adobe.xmp\0", 18);  // with its end mark
   for (std::uint64_t at = 8; bytes.has(at, 12); at += std::uint64_t{12} + bytes.u32(at, true)) {
     const std::uint32_t n = bytes.u32(at, true);
     if (!bytes.has(at + 8, n) || bytes.starts_with(at + 4, "IEND")) break;
