@@ -117,7 +117,9 @@ InputGrids InputRanges::grids(const PartSizes& sizes) const {
   InputGrids out;
   for (const PartSizes::Linear& linear : sizes.linears) {
     const auto found = spreads_.find(linear.weight);
-    if (found == spreads_.end() || linear.part == "language") continue;
+    // Fuyu's pixels lie on a grid by nature, which comes before any other.
+    const bool takes_pixels = linear.stored_name.find("vision_embed_tokens") != std::string::npos;
+    if (found == spreads_.end() || linear.part == "language" || takes_pixels) continue;
     const Spread& spread = found->second;
     Ends ends{static_cast<double>(spread.low), static_cast<double>(spread.high)};
     if (!spread.counts.empty()) ends = best_ends(spread.counts, ends.low, ends.high);

@@ -42,6 +42,7 @@ TEST(Calibrate, GridsReachFromTheSmallestToTheLargestInput) {
   sizes.linears.push_back({tower.weight.get(), "vision", "shown", "a.weight"});
   sizes.linears.push_back({unseen.weight.get(), "vision", "shown", "b.weight"});
   sizes.linears.push_back({language.weight.get(), "language", "shown", "c.weight"});
+  sizes.linears.push_back({tower.weight.get(), "vision", "shown", "model.vision_embed_tokens.weight"});
   const InputGrids grids = ranges.grids(sizes);
   ASSERT_EQ(grids.size(), 1U);
   const InputGrid grid = grids.at("a.weight");

@@ -73,14 +73,7 @@ TEST(CpuAttention, AttentionOfRaggedSegments) {
         const Tensor q = random_tensor({171, 6, d}, 1);
         const Tensor k = random_tensor({298, hkv, d}, 2);
         const Tensor v = random_tensor({298, hkv, d}, 3);
-        AttentionArgs args;
-        args.q = q;
-        args.k = k;
-        args.v = v;
-        args.cu_q = cu_q;
-        args.cu_k = cu_k;
-        args.scale = 1.0F / std::sqrt(static_cast<float>(d));
-        args.causal = causal;
+        const AttentionArgs args = attention_args(q, k, v, cu_q, cu_k, causal);
         Tensor y(DType::kF32, {171, 6, d});
         TensorView view = y.view();
         one->attention(args, view);
@@ -284,14 +277,7 @@ TEST(CpuAttention, AttentionInEightBitsIsNear) {
         // Large in every key: the softmax does not see it, and neither may the rounding.
         for (std::int64_t t = 0; t < 798 * hkv; ++t) k.f32()[t * d + 3] += 80.0F;
         const Tensor v = random_tensor({798, hkv, d}, 3);
-        AttentionArgs args;
-        args.q = q;
-        args.k = k;
-        args.v = v;
-        args.cu_q = cu_q;
-        args.cu_k = cu_k;
-        args.scale = 1.0F / std::sqrt(static_cast<float>(d));
-        args.causal = causal;
+        const AttentionArgs args = attention_args(q, k, v, cu_q, cu_k, causal);
         Tensor y(DType::kF32, {171, 6, d});
         TensorView view = y.view();
         cpu->attention(args, view);

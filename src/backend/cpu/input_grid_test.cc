@@ -56,13 +56,6 @@ std::vector<float> floats(const TensorView& y) {
   return out;
 }
 
-// Sees nothing but makes the context compute every step by itself.
-class Onlooker final : public ExecObserver {
- public:
-  bool wants_taps() const noexcept override { return false; }
-  void on_tap(std::string_view, const TensorView&) override {}
-};
-
 TEST(InputGrid, ProductsAreThoseOfRoundedInputs) {
   for (const Isa isa : kernels::isas_to_test()) {
     const auto backend = make_cpu_backend({2, false, isa});

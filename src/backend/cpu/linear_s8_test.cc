@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/cpu/backend_test_util.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/exec_context.h"
 #include "base/error.h"
@@ -259,15 +260,6 @@ TEST(LinearS8, AChannelAHundredTimesLargerDoesNotRuinItsRows) {
         }
     }
 }
-
-// Sees nothing but makes the context compute every step by itself.
-class Onlooker final : public ExecObserver {
- public:
-  bool wants_taps() const noexcept override { return false; }
-  void on_tap(std::string_view, const TensorView&) override {}
-  void on_linear(const LinearWeight&, const TensorView& x) override { rows_seen += x.dim(0); }
-  std::int64_t rows_seen = 0;
-};
 
 // Bits of norm and product in one go, with outliers among the rows, against those of two steps.
 TEST(LinearS8, NormedRowsEqualTwoSteps) {
