@@ -41,6 +41,8 @@ if(TRIPTYCH_TESTS)
   file(GLOB support CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.cc)
   add_library(triptych_test_main STATIC ${support})
   target_include_directories(triptych_test_main PUBLIC ${PROJECT_SOURCE_DIR}/tests)
+  set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/source_dir.cc PROPERTIES
+    COMPILE_DEFINITIONS TRIPTYCH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(triptych_test_main PRIVATE triptych_flags PUBLIC triptych_base GTest::gmock)
 endif()
 
@@ -76,7 +78,7 @@ function(triptych_isa_sources out)
   set(${out} ${kept} PARENT_SCOPE)
 endfunction()
 
-# Tests run from the source root and read TRIPTYCH_SOURCE_DIR. Those of another processor have its name as a second label and run
+# Tests run from the source root and find it by support/source_dir.h. Those of another processor have its name as a second label and run
 # in the emulator (cmake/aarch64-linux-gnu.cmake).
 function(triptych_test name label)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
@@ -122,7 +124,6 @@ function(triptych_layer dir)
     target_link_libraries(${id}_tests PRIVATE triptych_flags triptych_${id} triptych_test_main ${L_PRIVATE} ${L_TEST})
     target_include_directories(${id}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
     target_compile_options(${id}_tests PRIVATE -O1)  # built often, run once
-    target_compile_definitions(${id}_tests PRIVATE TRIPTYCH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
     set_property(GLOBAL APPEND PROPERTY TRIPTYCH_UNIT_TESTS ${id}_tests)
   endif()
 endfunction()

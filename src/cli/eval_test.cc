@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "support/source_dir.h"
 
 namespace triptych::cli {
 namespace {
@@ -85,7 +86,7 @@ TEST(Eval, QuestionsNameTheBadLine) {
 
 // Questions about one picture share what the tower made of it, and no number changes by that.
 TEST(Eval, APictureIsEncodedOnce) {
-  const std::string source = TRIPTYCH_SOURCE_DIR;
+  const std::string source = test::source_dir().string();
   const auto model = LoadedModel::open(source + "/assets/models/scenes-llava", {.n_threads = 2});
   const std::filesystem::path scenes = source + "/assets/eval/scenes";
   std::vector<EvalQuestion> questions = read_questions(scenes);

@@ -8,6 +8,7 @@
 #include "engine/answer_text.h"
 #include "engine/engine.h"
 #include "support/fixed_answer.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -16,7 +17,7 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-const std::filesystem::path kSource = TRIPTYCH_SOURCE_DIR;
+const std::filesystem::path kSource = test::source_dir();
 
 class AnswerTags : public testing::Test {
  protected:

@@ -13,12 +13,13 @@
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
 #include "support/allocation_counter.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
 
-const std::string kModel = TRIPTYCH_SOURCE_DIR "/assets/models/scenes-llava";
-const std::string kScenes = TRIPTYCH_SOURCE_DIR "/assets/eval/scenes/";
+const std::string kModel = test::source_path("assets/models/scenes-llava");
+const std::string kScenes = test::source_path("assets/eval/scenes/");
 
 MediaInput picture(const std::string& name) {
   const auto file = MappedFile::open(kScenes + name);
@@ -350,7 +351,7 @@ void expect_same_conversation(LoadedModel& model) {
 TEST_F(EngineTest, AConversationGoesOnWithWhatIsInTheCache) { expect_same_conversation(model()); }
 
 TEST(EngineKeeps, AlsoWithThreePositionAxes) {
-  const auto qwen = LoadedModel::open(TRIPTYCH_SOURCE_DIR "/assets/models/scenes-qwen2-vl", {.n_threads = 2});
+  const auto qwen = LoadedModel::open(test::source_path("assets/models/scenes-qwen2-vl"), {.n_threads = 2});
   expect_same_conversation(*qwen);
 }
 

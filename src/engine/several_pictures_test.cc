@@ -8,18 +8,19 @@
 #include "engine/engine.h"
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
 
 LoadedModel& model() {
   static const std::unique_ptr<LoadedModel> loaded =
-      LoadedModel::open(TRIPTYCH_SOURCE_DIR "/assets/models/scenes-llava", {.n_threads = 2});
+      LoadedModel::open(test::source_path("assets/models/scenes-llava"), {.n_threads = 2});
   return *loaded;
 }
 
 MediaInput picture(const std::string& name) {
-  const auto file = MappedFile::open(std::string(TRIPTYCH_SOURCE_DIR "/assets/eval/scenes/") + name);
+  const auto file = MappedFile::open(test::source_path("assets/eval/scenes/") + name);
   MediaInput out;
   out.frames.push_back(decode_image(file->bytes(), {}, name));
   return out;
@@ -73,7 +74,7 @@ TEST(SeveralPictures, AThousandPictures) {
 // A prompt without pictures and two with them in one batch, on a model with positions of three axes: each
 // answers as it does alone.
 TEST(SeveralPictures, TextAloneAndPicturesInOneBatch) {
-  const auto qwen = LoadedModel::open(TRIPTYCH_SOURCE_DIR "/assets/models/scenes-qwen2-vl", {.n_threads = 2});
+  const auto qwen = LoadedModel::open(test::source_path("assets/models/scenes-qwen2-vl"), {.n_threads = 2});
   const auto request = [&](const std::string& text, int n_pictures) {
     ChatRequest out;
     ChatMessage message;

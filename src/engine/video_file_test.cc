@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "media/image_decode.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -16,7 +17,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::filesystem::path kVideos = std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/videos";
+const std::filesystem::path kVideos = test::source_dir() / "tests/data/videos";
 
 // A picture of one grey as PGM.
 std::string grey(int value, int width_px = 4, int height_px = 3) {

@@ -10,6 +10,7 @@
 #include "io/mapped_file.h"
 #include "io/test_files.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -158,7 +159,7 @@ TEST_P(Case14, FolderWhoseNameEndsInSafetensors) {
 TEST(Checkpoint, Layouts) {
   const TempDir dir;
   dir.write("config.json", "{\"model_type\":\"x\",\"hidden_size\":8}");
-  const std::string torch = read_text_file(fs::path(TRIPTYCH_SOURCE_DIR) / "tests/data/torch/protocol4.bin");
+  const std::string torch = read_text_file(test::source_dir() / "tests/data/torch/protocol4.bin");
   const std::string torch_shard = "pytorch_model-00001-of-00001.bin";
   // Weakest first; each of the later ones is preferred to those before it.
   dir.write("any.safetensors", one_tensor("any"));

@@ -12,6 +12,7 @@
 #include "io/safetensors.h"
 #include "io/test_files.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 #include "tensor/convert.h"
 
 namespace triptych {
@@ -24,9 +25,7 @@ using test::zip;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-std::filesystem::path data(const std::string& name) {
-  return std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/torch" / name;
-}
+std::filesystem::path data(const std::string& name) { return test::source_dir() / "tests/data/torch" / name; }
 
 std::vector<double> numbers(const TensorView& view) {
   std::vector<double> out;

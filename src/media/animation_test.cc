@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "media/image_decode.h"
 #include "media/testing/test_images.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -17,7 +18,7 @@ using testing::read_bytes;
 using testing::read_images;
 using Bytes = std::vector<std::byte>;
 
-const std::filesystem::path kVideos = std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/videos";
+const std::filesystem::path kVideos = test::source_dir() / "tests/data/videos";
 constexpr const char* kFiles[] = {"delays.gif", "mixed.gif", "late_start.gif", "blend.webp"};
 
 // Offsets, local palettes, interlacing, every disposal, blending on and off; how the

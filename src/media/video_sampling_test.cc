@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -19,7 +20,7 @@ using testing::ElementsAre;
 
 // tests/data/videos/sampling.json: what the reference's own function gives.
 TEST(VideoSampling, TakesTheFramesOfTheReference) {
-  std::ifstream in(TRIPTYCH_SOURCE_DIR "/tests/data/videos/sampling.json");
+  std::ifstream in(test::source_path("tests/data/videos/sampling.json"));
   std::stringstream text;
   text << in.rdbuf();
   const Json cases = parse_json(text.str(), "sampling.json");

@@ -10,6 +10,7 @@
 #include "media/image_decode.h"
 #include "media/testing/test_images.h"
 #include "models/testing/tiny_models.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -163,8 +164,7 @@ TEST(ImageProcessors, Fuyu) {
 TEST(ImageProcessors, QwenVl) {
   TinyModel model("qwen_vl", Geometry::kPublished);
   const Json pictures =
-      read_json(std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/sizes/reference.json")
-          .at("qwen_vl_pixels");
+      read_json(test::source_dir() / "tests/data/sizes/reference.json").at("qwen_vl_pixels");
   EXPECT_EQ(pictures.size(), 5U);
   for (const auto& [file, entry] : pictures.items()) {
     SCOPED_TRACE(file);

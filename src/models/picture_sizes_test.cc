@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "io/mapped_file.h"
 #include "models/testing/tiny_models.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -21,9 +22,8 @@ constexpr int kSmallSide = 40;
 constexpr std::int64_t kRefused = -1;
 
 const Json& reference() {
-  static const Json out = parse_json(
-      read_text_file(std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/sizes/reference.json"),
-      "reference.json");
+  static const Json out =
+      parse_json(read_text_file(test::source_dir() / "tests/data/sizes/reference.json"), "reference.json");
   return out;
 }
 

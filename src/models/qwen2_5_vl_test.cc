@@ -3,6 +3,7 @@
 
 #include "models/testing/golden_run.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -10,8 +11,7 @@ namespace {
 using test::GoldenModel;
 using ::testing::HasSubstr;
 
-const std::filesystem::path kOwnGolden =
-    std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/golden/qwen2_5_vl";
+const std::filesystem::path kOwnGolden = test::source_dir() / "tests/data/golden/qwen2_5_vl";
 
 // The reference made the video case with limits of its own, in which its frames need no resizing.
 constexpr MediaOptions kVideoLimits{.min_pixels = 28 * 28 * 4, .max_pixels = 28 * 28 * 400};

@@ -3,6 +3,7 @@
 
 #include "models/testing/golden_run.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -10,8 +11,7 @@ namespace {
 using test::GoldenModel;
 using ::testing::HasSubstr;
 
-const std::filesystem::path kOwnGolden =
-    std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/golden/qwen2_vl";
+const std::filesystem::path kOwnGolden = test::source_dir() / "tests/data/golden/qwen2_vl";
 
 void run_all(GoldenModel& model, const std::filesystem::path& golden, int least_cases, bool with_pixels) {
   int n = 0;

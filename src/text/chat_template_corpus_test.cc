@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "base/error.h"
+#include "support/source_dir.h"
 #include "text/chat_template.h"
 #include "text/jinja/evaluator.h"
 #include "text/jinja/json_values.h"
@@ -16,7 +17,7 @@
 namespace triptych {
 namespace {
 
-const std::filesystem::path kData = std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/chat_templates";
+const std::filesystem::path kData = test::source_dir() / "tests/data/chat_templates";
 
 std::string read(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "support/source_dir.h"
 #include "text/byte_level.h"
 #include "text/utf8.h"
 
@@ -32,7 +33,7 @@ std::unique_ptr<Tokenizer> byte_level_tokenizer(const std::vector<std::string>& 
 }
 
 std::unique_ptr<Tokenizer> fallback_tokenizer() {
-  return Tokenizer::from_directory(TRIPTYCH_SOURCE_DIR "/tests/data/tokenizers/llava");
+  return Tokenizer::from_directory(test::source_path("tests/data/tokenizers/llava"));
 }
 
 struct Streamed {
@@ -132,8 +133,7 @@ TEST(StreamDecoder, FinishStartsAnew) {
 TEST(StreamDecoder, RandomIdsStreamAsTheyDecode) {
   std::mt19937 random(1);
   for (const char* name : {"llava", "qwen2_vl", "fuyu", "qformer", "qwen_vl", "spm_unigram"}) {
-    const auto tokenizer =
-        Tokenizer::from_directory(std::string(TRIPTYCH_SOURCE_DIR "/tests/data/tokenizers/") + name);
+    const auto tokenizer = Tokenizer::from_directory(test::source_path("tests/data/tokenizers/") + name);
     for (int round = 0; round < 300; ++round) {
       Ids ids(random() % 12);
       for (auto& id : ids)

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "base/json.h"
+#include "support/source_dir.h"
 #include "text/stream_decoder.h"
 #include "text/tokenizer.h"
 
@@ -21,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
 
-fs::path data_directory() { return fs::path(TRIPTYCH_SOURCE_DIR) / "tests" / "data" / "tokenizers"; }
+fs::path data_directory() { return test::source_dir() / "tests" / "data" / "tokenizers"; }
 
 std::string read_file(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -128,7 +129,7 @@ TEST(TokenizerCases, SentencePieceThatIsNotLegacy) {
 
 std::optional<fs::path> shared_directory() {
   const char* named = std::getenv("TRIPTYCH_SHARED");
-  const fs::path path = named != nullptr ? fs::path(named) : fs::path(TRIPTYCH_SOURCE_DIR) / ".." / "shared";
+  const fs::path path = named != nullptr ? fs::path(named) : test::source_dir() / ".." / "shared";
   return fs::exists(path / "golden" / "tokenizers") ? std::optional(path) : std::nullopt;
 }
 

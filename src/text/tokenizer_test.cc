@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "support/source_dir.h"
 #include "text/tiktoken_file.h"
 
 namespace triptych {
@@ -23,9 +24,7 @@ using Ids = std::vector<std::int32_t>;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-fs::path data(const char* name) {
-  return fs::path(TRIPTYCH_SOURCE_DIR) / "tests" / "data" / "tokenizers" / name;
-}
+fs::path data(const char* name) { return test::source_dir() / "tests" / "data" / "tokenizers" / name; }
 
 // A whole text that a user typed.
 Ids encode_typed(const Tokenizer& tokenizer, const std::string& text) {

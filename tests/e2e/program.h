@@ -13,11 +13,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "support/source_dir.h"
 #include "support/subprocess.h"
 
 namespace triptych::test {
 
-inline const std::filesystem::path kSource = TRIPTYCH_SOURCE_DIR;
+inline const std::filesystem::path kSource = test::source_dir();
 inline const std::filesystem::path kModel = kSource / "assets/models/scenes-llava";
 inline const std::filesystem::path kScenes = kModel / "golden";  // scene1.png: a small star
 

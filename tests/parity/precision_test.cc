@@ -8,11 +8,12 @@
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 
 namespace triptych::cli {
 namespace {
 
-const std::filesystem::path kSource = TRIPTYCH_SOURCE_DIR;
+const std::filesystem::path kSource = test::source_dir();
 
 std::string describe(const CaseReport& r) {
   const NamedDifference* tap = worst(r.taps);

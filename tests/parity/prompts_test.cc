@@ -13,6 +13,7 @@
 #include "engine/load.h"
 #include "parity/chat_messages.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 
 namespace triptych {
 namespace {
@@ -24,7 +25,7 @@ constexpr const char* kFamilies[] = {"llava",      "llava_next", "qwen_vl", "qwe
 
 // Small reference sets and trained models ship; the others are looked for among the shared ones.
 std::filesystem::path directory_of(const std::string& name) {
-  const std::filesystem::path source = TRIPTYCH_SOURCE_DIR;
+  const std::filesystem::path source = test::source_dir();
   for (const auto& path : {source / "tests/data/golden" / name, source / "assets/models" / name})
     if (std::filesystem::exists(path)) return path;
   return test::shared_dir() / "golden/models" / name;
@@ -82,7 +83,7 @@ std::vector<ChatMessage> messages_of(const Json& list) {
 }
 
 Json prompt_cases() {
-  std::ifstream in(TRIPTYCH_SOURCE_DIR "/tests/data/prompts.json");
+  std::ifstream in(test::source_path("tests/data/prompts.json"));
   std::stringstream text;
   text << in.rdbuf();
   return parse_json(text.str(), "prompts.json");

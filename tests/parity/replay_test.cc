@@ -8,6 +8,7 @@
 
 #include "engine/engine.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 #include "tensor/quant_format.h"
 
 namespace triptych {
@@ -21,7 +22,7 @@ std::vector<fs::path> model_directories() {
     for (const auto& entry : fs::directory_iterator(root))
       if (fs::exists(entry.path() / "config.json")) out.push_back(entry.path());
   };
-  take_all(fs::path(TRIPTYCH_SOURCE_DIR) / "assets/models");
+  take_all(test::source_dir() / "assets/models");
   if (const fs::path golden = test::shared_dir() / "golden/models"; fs::exists(golden)) take_all(golden);
   return out;
 }

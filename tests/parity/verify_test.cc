@@ -15,11 +15,12 @@
 #include "io/safetensors.h"
 #include "media/image_decode.h"
 #include "support/shared_dir.h"
+#include "support/source_dir.h"
 
 namespace triptych::cli {
 namespace {
 
-const std::filesystem::path kSource = TRIPTYCH_SOURCE_DIR;
+const std::filesystem::path kSource = test::source_dir();
 
 std::string describe(const CaseReport& r, double tolerance) {
   std::string out = r.error + " prompt: " + r.prompt_problem + " ids: " + r.ids_problem +

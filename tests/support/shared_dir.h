@@ -5,12 +5,13 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "support/source_dir.h"
+
 namespace triptych::test {
 
 inline std::filesystem::path shared_dir() {
   const char* set = std::getenv("TRIPTYCH_SHARED");
-  return set != nullptr && *set != '\0' ? std::filesystem::path(set)
-                                        : std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "../shared";
+  return set != nullptr && *set != '\0' ? std::filesystem::path(set) : test::source_dir() / "../shared";
 }
 
 }  // namespace triptych::test

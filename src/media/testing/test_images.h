@@ -19,12 +19,11 @@
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "media/image.h"
+#include "support/source_dir.h"
 
 namespace triptych::testing {
 
-inline std::filesystem::path image_data() {
-  return std::filesystem::path(TRIPTYCH_SOURCE_DIR) / "tests/data/images";
-}
+inline std::filesystem::path image_data() { return test::source_dir() / "tests/data/images"; }
 
 inline std::vector<std::byte> read_bytes(const std::filesystem::path& path) {
   std::ifstream in(path, std::ios::binary);
