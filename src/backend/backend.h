@@ -39,8 +39,8 @@ class LinearWeight {
   virtual std::size_t read_bytes() const noexcept = 0;
   /// Whether its products are of 8-bit integers (for rooflines).
   virtual bool multiplies_int8() const noexcept { return false; }
-  /// The grid its inputs are rounded to; none: each row by itself, or not at all.
-  virtual InputGrid input_grid() const noexcept { return {}; }
+  /// Static quantization parameters of its inputs; none: each row by itself, or not at all.
+  virtual ActivationQuant activation_quant() const noexcept { return {}; }
   /// The weight as it can be stored and borrowed again (LinearSpec::packed); empty when it is not quantized.
   virtual std::vector<PackedArray> packed() const { return {}; }
 };
@@ -71,7 +71,7 @@ struct LinearSpec {
   std::vector<WeightEntry> parts;          // each [N_i, K]; kept alive by their owners
   std::vector<WeightEntry> biases;         // empty, or one per part ([N_i]; an empty view means no bias)
   std::optional<QuantFormat> format = {};  // quantize to this while loading; empty: as stored
-  InputGrid input_grid = {};               // round inputs to it: int8 a channel only, others do not look
+  ActivationQuant activation_quant = {};   // static, of inputs: int8 per channel only, others do not look
   const PackedLinear* packed = nullptr;    // ready made, used in place; parts and biases are empty then
 };
 
@@ -138,7 +138,7 @@ class Backend {
     return false;
   }
   /// Whether linears write their outputs as codes for this one, which is their only reader.
-  virtual bool writes_codes_for(const LinearWeight&) const noexcept { return false; }
+  virtual bool writes_int8_for(const LinearWeight&) const noexcept { return false; }
   /// y [T, D] = rows of the table; every id was checked to lie in it.
   virtual void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) = 0;
 

@@ -12,7 +12,7 @@ void check_f32(const char* op, const TensorView& x) {
 }
 
 // Columns of codes: the kernels read whole groups.
-std::int64_t code_columns(std::int64_t k) { return (k + 7) / 8 * 8; }
+std::int64_t int8_columns(std::int64_t k) { return (k + 7) / 8 * 8; }
 
 // Rank 2 with `width` columns (any when negative).
 void check_rows(const char* op, const TensorView& x, std::int64_t width) {
@@ -99,24 +99,24 @@ TensorView ExecContext::linear(const LinearWeight& w, const LinearInput& x, cons
 }
 
 void ExecContext::check_input(const char* op, const LinearWeight& w, const LinearInput& x) const {
-  if (!x.is_codes()) return check_rows(op, x.rows, w.n_in());
+  if (!x.is_int8()) return check_rows(op, x.rows, w.n_in());
   TRIPTYCH_CHECK(x.rows.dtype() == DType::kI8 && x.rows.rank() == 2 &&
-                     x.rows.dim(1) == code_columns(w.n_in()) && x.code_scales.dim(0) == x.rows.dim(0),
-                 "[{}] codes {} with {} scales", op, shape_of(x.rows), shape_of(x.code_scales));
-  TRIPTYCH_CHECK(w.input_grid().step > 0 && x.norm == LinearInput::Norm::kNone,
-                 "[{}] codes for a weight without a grid", op);
+                     x.rows.dim(1) == int8_columns(w.n_in()) && x.int8_scales.dim(0) == x.rows.dim(0),
+                 "[{}] codes {} with {} scales", op, shape_of(x.rows), shape_of(x.int8_scales));
+  TRIPTYCH_CHECK(w.activation_quant().step > 0 && x.norm == LinearInput::Norm::kNone,
+                 "[{}] int8 activations for a weight without static quantization parameters", op);
 }
 
-bool ExecContext::hands_codes_to(const LinearWeight& consumer) const {
-  return observer_ == nullptr && consumer.input_grid().step > 0 && backend_.writes_codes_for(consumer);
+bool ExecContext::hands_int8_to(const LinearWeight& consumer) const {
+  return observer_ == nullptr && consumer.activation_quant().step > 0 && backend_.writes_int8_for(consumer);
 }
 
-LinearInput ExecContext::empty_codes(const LinearWeight& consumer, std::int64_t n_rows,
-                                     LinearEpilogue& epilogue) {
-  epilogue.y_grid = consumer.input_grid();
-  epilogue.code_scales = empty({n_rows});
-  return LinearInput::codes(arena_.make(DType::kI8, {n_rows, code_columns(consumer.n_in())}),
-                            epilogue.code_scales);
+LinearInput ExecContext::empty_int8(const LinearWeight& consumer, std::int64_t n_rows,
+                                    LinearEpilogue& epilogue) {
+  epilogue.y_quant = consumer.activation_quant();
+  epilogue.int8_scales = empty({n_rows});
+  return LinearInput::int8(arena_.make(DType::kI8, {n_rows, int8_columns(consumer.n_in())}),
+                           epilogue.int8_scales);
 }
 
 LinearInput ExecContext::linear_for(const LinearWeight& consumer, const LinearWeight& w, const LinearInput& x,
@@ -124,9 +124,9 @@ LinearInput ExecContext::linear_for(const LinearWeight& consumer, const LinearWe
   TRIPTYCH_CHECK(consumer.n_in() == w.n_out(), "[linear] {} outputs for {} inputs", w.n_out(),
                  consumer.n_in());
   LinearEpilogue epilogue{.activation = activation, .residual = {}};
-  if (!hands_codes_to(consumer)) return linear(w, x, epilogue);
+  if (!hands_int8_to(consumer)) return linear(w, x, epilogue);
   check_input("linear", w, x);
-  LinearInput y = empty_codes(consumer, x.rows.dim(0), epilogue);
+  LinearInput y = empty_int8(consumer, x.rows.dim(0), epilogue);
   const LinearInput input = input_for(w, x);
   if (x.rows.dim(0) > 0) backend_.linear(w, input, epilogue, y.rows);
   return y;
@@ -265,11 +265,11 @@ LinearInput ExecContext::gated_linear_for(const LinearWeight& consumer, Activati
                                           const LinearWeight& gate_up, const LinearInput& x) {
   TRIPTYCH_CHECK(2 * consumer.n_in() == gate_up.n_out(), "[gated_linear] {} outputs for {} inputs",
                  gate_up.n_out(), consumer.n_in());
-  if (hands_codes_to(consumer)) {
+  if (hands_int8_to(consumer)) {
     check_input("gated_linear", gate_up, x);
     const Arena::Mark before = arena_.mark();
     LinearEpilogue epilogue{.activation = kind, .residual = {}};
-    LinearInput y = empty_codes(consumer, x.rows.dim(0), epilogue);
+    LinearInput y = empty_int8(consumer, x.rows.dim(0), epilogue);
     const LinearInput input = input_for(gate_up, x);
     if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, epilogue, y.rows)) return y;
     arena_.rewind(before);

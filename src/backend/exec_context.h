@@ -115,9 +115,9 @@ class ExecContext {
   // x as the backend takes it: normed here where it does not norm rows, or where someone wants to see them.
   LinearInput input_for(const LinearWeight& w, const LinearInput& x);
   void check_input(const char* op, const LinearWeight& w, const LinearInput& x) const;
-  bool hands_codes_to(const LinearWeight& consumer) const;
+  bool hands_int8_to(const LinearWeight& consumer) const;
   // Not initialised; sets what the epilogue says of them.
-  LinearInput empty_codes(const LinearWeight& consumer, std::int64_t n_rows, LinearEpilogue& epilogue);
+  LinearInput empty_int8(const LinearWeight& consumer, std::int64_t n_rows, LinearEpilogue& epilogue);
 
   Backend& backend_;
   Arena& arena_;

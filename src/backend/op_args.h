@@ -6,8 +6,8 @@
 #include <span>
 
 #include "backend/kv_dtype.h"
+#include "tensor/activation_quant.h"
 #include "tensor/dtype.h"
-#include "tensor/input_grid.h"
 #include "tensor/tensor.h"
 
 namespace triptych {
@@ -27,8 +27,9 @@ enum class Activation {
 struct LinearInput {
   enum class Norm { kNone, kLayerNorm, kRmsNorm };
 
-  TensorView rows;  // [T, K] float32, before the norm; or codes: int8 [T, K rounded up to 8], zeros from K on
-  TensorView code_scales;  // [T] float32, of codes: the grid's step, NaN for a row that was not finite
+  TensorView
+      rows;  // [T, K] float32, before the norm; or int8 activations [T, K rounded up to 8], zeros from K on
+  TensorView int8_scales;  // [T] float32: scale of each int8 row, NaN for a row that was not finite
   Norm norm = Norm::kNone;
   TensorView weight;  // [K], of the norm
   TensorView bias;    // [K], of a LayerNorm
@@ -40,24 +41,26 @@ struct LinearInput {
   LinearInput(const TensorView& x, Norm kind, const TensorView& norm_weight, const TensorView& norm_bias,
               float norm_eps)
       : rows(x), norm(kind), weight(norm_weight), bias(norm_bias), eps(norm_eps) {}
-  /// Codes of the grid of the weight they are multiplied with (LinearWeight::input_grid).
-  static LinearInput codes(const TensorView& q, const TensorView& scales) {
+  /// int8 activations with the static quantization parameters of the weight they are multiplied with
+  /// (LinearWeight::activation_quant).
+  static LinearInput int8(const TensorView& q, const TensorView& scales) {
     LinearInput out(q);
-    out.code_scales = scales;
+    out.int8_scales = scales;
     return out;
   }
-  bool is_codes() const { return code_scales.data() != nullptr; }
+  bool is_int8() const { return int8_scales.data() != nullptr; }
 };
 
 /// What a linear does after the product: y = activation(x W^T + b) + residual. `residual` may be y itself.
 struct LinearEpilogue {
   Activation activation = Activation::kNone;
   TensorView residual;  // [T, N] float32, or empty
-  // x lies on this grid by nature: products of 8-bit integers round nothing of it, others need not look.
-  InputGrid grid = {};
-  // y is written as codes of this grid, as LinearInput::codes takes them, and code_scales [T] with it.
-  InputGrid y_grid = {};
-  TensorView code_scales = {};
+  // x is exact in int8 with these parameters: int8 products round nothing of it, others need not look.
+  ActivationQuant x_quant = {};
+  // y is written as int8 activations with these parameters, as LinearInput::int8 takes them, and int8_scales
+  // [T] with it.
+  ActivationQuant y_quant = {};
+  TensorView int8_scales = {};
 };
 
 /// Attention over keys and values that lie in plain tensors: towers, resamplers, cross attention. Query

@@ -312,7 +312,7 @@ BenchReport run_bench(LoadedModel& model, const BenchOptions& options) {
   return bench.report();
 }
 
-InputGrids calibrate_on_test_picture(LoadedModel& model, const BenchOptions& options) {
+ActivationQuantMap calibrate_on_test_picture(LoadedModel& model, const BenchOptions& options) {
   Bench bench{model, options, make_test_jpeg(options.picture_width_px, options.picture_height_px)};
   std::map<std::string, std::vector<double>> unused;
   std::vector<MediaItem> items;
@@ -322,7 +322,7 @@ InputGrids calibrate_on_test_picture(LoadedModel& model, const BenchOptions& opt
   engine.encode_media(items, &ranges);
   ranges.begin_histograms();
   engine.encode_media(items, &ranges);
-  return ranges.grids(model.model().part_sizes());
+  return ranges.activation_quants(model.model().part_sizes());
 }
 
 }  // namespace triptych::cli

@@ -62,7 +62,7 @@ BenchReport run_bench(LoadedModel& model, const BenchOptions& options);
 std::vector<std::byte> make_test_jpeg(int width_px, int height_px);
 
 /// The ranges of the tower's activations on the picture that run_bench measures with.
-InputGrids calibrate_on_test_picture(LoadedModel& model, const BenchOptions& options);
+ActivationQuantMap calibrate_on_test_picture(LoadedModel& model, const BenchOptions& options);
 
 double median(std::vector<double> values);
 

@@ -66,7 +66,7 @@ std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& de
   options.static_vision_inputs.reset();
   {
     const auto dynamic = LoadedModel::with_random_weights(config, dtype, options);
-    options.input_grids = calibrate_on_test_picture(*dynamic, flags.options);
+    options.activation_quants = calibrate_on_test_picture(*dynamic, flags.options);
   }
   return LoadedModel::with_random_weights(config, dtype, options);
 }

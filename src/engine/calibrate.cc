@@ -67,7 +67,7 @@ Ends best_ends(const std::vector<std::uint64_t>& counts, double low, double high
   return best;
 }
 
-InputGrid grid_between(float low, float high) {
+ActivationQuant quant_between(float low, float high) {
   // Inputs that never change still need a step.
   const float span = std::max(high - low, 1e-6F * std::max({std::abs(low), std::abs(high), 1e-20F}));
   const float step = span / 255;
@@ -113,8 +113,8 @@ void InputRanges::on_linear(const LinearWeight& weight, const TensorView& x) {
 
 void InputRanges::begin_histograms() { counting_ = true; }
 
-InputGrids InputRanges::grids(const PartSizes& sizes) const {
-  InputGrids out;
+ActivationQuantMap InputRanges::activation_quants(const PartSizes& sizes) const {
+  ActivationQuantMap out;
   for (const PartSizes::Linear& linear : sizes.linears) {
     const auto found = spreads_.find(linear.weight);
     // Fuyu's pixels lie on a grid by nature, which comes before any other.
@@ -123,38 +123,39 @@ InputGrids InputRanges::grids(const PartSizes& sizes) const {
     const Spread& spread = found->second;
     Ends ends{static_cast<double>(spread.low), static_cast<double>(spread.high)};
     if (!spread.counts.empty()) ends = best_ends(spread.counts, ends.low, ends.high);
-    out[linear.stored_name] = grid_between(static_cast<float>(ends.low), static_cast<float>(ends.high));
+    out[linear.stored_name] = quant_between(static_cast<float>(ends.low), static_cast<float>(ends.high));
   }
   return out;
 }
 
-bool take_input_grids(PackedIndex& index, const LoadOptions& options) {
+bool take_activation_quants(PackedIndex& index, const LoadOptions& options) {
   bool any = false;
   for (StoredLinear& linear : index.linears) {
-    any = any || linear.input_grid.step > 0;
-    if (options.static_vision_inputs == false) linear.input_grid = {};
+    any = any || linear.activation_quant.step > 0;
+    if (options.static_vision_inputs == false) linear.activation_quant = {};
   }
   if (options.static_vision_inputs == true && !any) fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
   return any && options.static_vision_inputs != false;
 }
 
-bool has_input_grids(const LoadOptions& options) {
-  if (options.static_vision_inputs == true && options.input_grids.empty())
+bool has_activation_quants(const LoadOptions& options) {
+  if (options.static_vision_inputs == true && options.activation_quants.empty())
     fail(ErrorCode::kInvalidArgument, "{}", kHowToCalibrate);
-  if (options.input_grids.empty()) return false;
-  check_takes_input_grids(options.weight_formats);
+  if (options.activation_quants.empty()) return false;
+  check_takes_activation_quants(options.weight_formats);
   return true;
 }
 
-void check_takes_input_grids(const WeightFormats& formats) {
+void check_takes_activation_quants(const WeightFormats& formats) {
   const auto& vision = formats.vision;
   if (!vision || vision->code != QuantCode::kInt8 || vision->group_size != QuantFormat::kWholeRow)
     fail(ErrorCode::kInvalidArgument, "static activations need --vision-weights int8, not {}",
          vision ? vision->to_string() : "auto");
 }
 
-InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& pictures,
-                            const std::function<void(std::int64_t n_done, std::int64_t n_runs)>& progress) {
+ActivationQuantMap calibrate_inputs(
+    LoadedModel& model, const std::vector<MediaInput>& pictures,
+    const std::function<void(std::int64_t n_done, std::int64_t n_runs)>& progress) {
   if (pictures.empty()) fail(ErrorCode::kInvalidArgument, "calibration: there is no picture");
   EngineOptions engine_options;
   engine_options.max_context_tokens = 1;
@@ -176,7 +177,7 @@ InputGrids calibrate_inputs(LoadedModel& model, const std::vector<MediaInput>& p
   for (const MediaInput& picture : pictures) look_at(picture);
   ranges.begin_histograms();
   for (const MediaInput& picture : pictures) look_at(picture);
-  InputGrids out = ranges.grids(model.model().part_sizes());
+  ActivationQuantMap out = ranges.activation_quants(model.model().part_sizes());
   if (out.empty())
     fail(ErrorCode::kInvalidArgument, "calibration: {} has no tower, its pictures go to the language model",
          model.info().architecture);

@@ -1,6 +1,6 @@
 // Ranges of what the linears of towers, projectors and resamplers multiply, found on some pictures:
-// activations can then be rounded to one grid a linear (InputGrid), and a linear can write what the next one
-// multiplies.
+// activations can then be rounded with static parameters for each linear (ActivationQuant), and a linear can
+// write what the next one multiplies.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "engine/load.h"
 #include "media/image.h"
 #include "nn/packed_weights.h"
-#include "tensor/input_grid.h"
+#include "tensor/activation_quant.h"
 
 namespace triptych {
 
@@ -27,9 +27,9 @@ class InputRanges final : public ExecObserver {
   /// The ends are known.
   void begin_histograms();
 
-  /// The grids with the least squared error, rounding inside and what is cut off together, for all linears
-  /// that were seen but those of the language model. Without histograms nothing is cut off.
-  InputGrids grids(const PartSizes& sizes) const;
+  /// The parameters with the least squared error, rounding inside and what is cut off together, for all
+  /// linears that were seen but those of the language model. Without histograms nothing is cut off.
+  ActivationQuantMap activation_quants(const PartSizes& sizes) const;
 
  private:
   struct Spread {
@@ -43,18 +43,18 @@ class InputRanges final : public ExecObserver {
   std::unordered_map<const LinearWeight*, Spread> spreads_;
 };
 
-/// Takes grids that `options` does not want out of the index; whether any stay. Throws
-/// Error(kInvalidArgument) when there is none and static activations are asked for.
-bool take_input_grids(PackedIndex& index, const LoadOptions& options);
-/// The same of a checkpoint that holds none: grids can only come with the options.
-bool has_input_grids(const LoadOptions& options);
+/// Takes static quantization parameters that `options` does not want out of the index; whether any stay.
+/// Throws Error(kInvalidArgument) when there is none and static activations are asked for.
+bool take_activation_quants(PackedIndex& index, const LoadOptions& options);
+/// The same of a checkpoint that holds none: they can only come with the options.
+bool has_activation_quants(const LoadOptions& options);
 /// Throws Error(kInvalidArgument) unless the tower's weights become int8 by channels.
-void check_takes_input_grids(const WeightFormats& formats);
+void check_takes_activation_quants(const WeightFormats& formats);
 
 /// Runs the tower over these pictures, twice. Throws Error(kInvalidArgument) without one, or for a model
 /// whose pictures meet no linear but the language model's.
 /// `progress` (may be empty) is called before each of the runs over one picture.
-InputGrids calibrate_inputs(
+ActivationQuantMap calibrate_inputs(
     LoadedModel& model, const std::vector<MediaInput>& pictures,
     const std::function<void(std::int64_t n_done, std::int64_t n_runs)>& progress = {});
 

@@ -43,9 +43,9 @@ TEST(Calibrate, GridsReachFromTheSmallestToTheLargestInput) {
   sizes.linears.push_back({unseen.weight.get(), "vision", "shown", "b.weight"});
   sizes.linears.push_back({language.weight.get(), "language", "shown", "c.weight"});
   sizes.linears.push_back({tower.weight.get(), "vision", "shown", "model.vision_embed_tokens.weight"});
-  const InputGrids grids = ranges.grids(sizes);
+  const ActivationQuantMap grids = ranges.activation_quants(sizes);
   ASSERT_EQ(grids.size(), 1U);
-  const InputGrid grid = grids.at("a.weight");
+  const ActivationQuant grid = grids.at("a.weight");
   EXPECT_NEAR(grid.step, 5.1F / 255, 1e-6F);
   EXPECT_NEAR(grid.offset - 128 * grid.step, -0.5F, 1e-5F);
   EXPECT_NEAR(grid.offset + 127 * grid.step, 4.6F, 1e-5F);
@@ -60,7 +60,7 @@ TEST(Calibrate, InputsThatNeverChangeHaveAStep) {
     ranges.on_linear(*tower.weight, x.view());
     PartSizes sizes;
     sizes.linears.push_back({tower.weight.get(), "vision", "", "a"});
-    const InputGrid grid = ranges.grids(sizes).at("a");
+    const ActivationQuant grid = ranges.activation_quants(sizes).at("a");
     EXPECT_GE(grid.step, std::numeric_limits<float>::min());
     EXPECT_TRUE(std::isfinite(1.0F / grid.step));
   }
@@ -81,8 +81,8 @@ TEST(Calibrate, CutsOffWhatCostsLess) {
     ranges.on_linear(*tower.weight, x.view());
     PartSizes sizes;
     sizes.linears.push_back({tower.weight.get(), "vision", "", "a"});
-    const InputGrid found = ranges.grids(sizes).at("a");
-    const auto error = [&](const InputGrid& grid) {
+    const ActivationQuant found = ranges.activation_quants(sizes).at("a");
+    const auto error = [&](const ActivationQuant& grid) {
       double sum = 0;
       for (std::int64_t i = 0; i < n * k; ++i) {
         const float v = x.view().f32()[i];
@@ -93,7 +93,7 @@ TEST(Calibrate, CutsOffWhatCostsLess) {
     };
     const auto between = [](float low, float high) {
       const float step = (high - low) / 255;
-      return InputGrid{step, low + 128 * step};
+      return ActivationQuant{step, low + 128 * step};
     };
     double least = error(between(-1, far));
     for (float high = 0.9F; high < far; high += 0.05F) least = std::min(least, error(between(-1, high)));

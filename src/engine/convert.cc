@@ -209,8 +209,8 @@ std::size_t header_room(const WeightTable& weights, const LoadOptions& options) 
 }
 
 // With the tower as it will be, and the rest as it is stored, which is not read.
-InputGrids find_input_grids(const fs::path& from, const ConvertOptions& options) {
-  check_takes_input_grids(options.load.weight_formats);
+ActivationQuantMap find_activation_quants(const fs::path& from, const ConvertOptions& options) {
+  check_takes_activation_quants(options.load.weight_formats);
   LoadOptions load = options.load;
   load.weight_formats.language = load.weight_formats.lm_head = std::nullopt;
   load.weight_dtype = std::nullopt;
@@ -245,7 +245,7 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
 
   Writer writer(directory.path() / "model.safetensors", header_room(checkpoint.weights(), options.load));
   LoadOptions load = options.load;
-  if (!options.calibration_pictures.empty()) load.input_grids = find_input_grids(from, options);
+  if (!options.calibration_pictures.empty()) load.activation_quants = find_activation_quants(from, options);
   load.sink = &writer;
   const auto model = LoadedModel::open(from, load);
   PackedConfig packed{.formats = load.weight_formats,

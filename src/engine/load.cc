@@ -182,7 +182,7 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
     weight_formats_ = packed.formats;
     source.tie_word_embeddings = source.tie_word_embeddings || packed.tie_word_embeddings;
     PackedIndex index = read_packed_index(checkpoint, packed);
-    static_vision_inputs_ = take_input_grids(index, options);
+    static_vision_inputs_ = take_activation_quants(index, options);
     weights = std::make_unique<PackedWeights>(checkpoint.weights(), index);
   } else {
     auto table = std::make_unique<TableWeights>(checkpoint.weights());
@@ -198,8 +198,8 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
       weights = std::make_unique<ConvertedWeights>(std::move(weights), *options.weight_dtype);
     if (weight_formats_.any() || options.sink != nullptr)
       weights = std::make_unique<QuantizedWeights>(std::move(weights), weight_formats_, options.sink,
-                                                   options.input_grids);
-    static_vision_inputs_ = has_input_grids(options);
+                                                   options.activation_quants);
+    static_vision_inputs_ = has_activation_quants(options);
   }
   check_exact_groups(options, weight_formats_);
   return weights;
@@ -220,8 +220,8 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
   if (options.weight_formats.any())
     out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats,
-                                                       nullptr, options.input_grids);
-  out->static_vision_inputs_ = has_input_grids(options);
+                                                       nullptr, options.activation_quants);
+  out->static_vision_inputs_ = has_activation_quants(options);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->model_ = ModelRegistry::global().find(source.config).load(source);

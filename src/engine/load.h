@@ -32,10 +32,10 @@ struct LoadOptions {
   bool exact_groups = false;                       // see CpuBackendOptions
   bool bf16_activations = false;                   // see CpuBackendOptions
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
-  /// Inputs of the tower's int8 linears are rounded to one grid each: to those that the converted directory
-  /// holds (empty: when it does), or to `input_grids` (engine/calibrate.h; by stored name).
+  /// Inputs of the tower's int8 linears are quantized with static parameters: those that the converted
+  /// directory holds (empty: when it does), or to `activation_quants` (engine/calibrate.h; by stored name).
   std::optional<bool> static_vision_inputs = {};
-  InputGrids input_grids = {};
+  ActivationQuantMap activation_quants = {};
   bool check_numerics = false;  // engines look for infinities and NaN (backend/numerics_check.h)
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};
@@ -70,7 +70,7 @@ class LoadedModel {
   /// What keys and values are kept as unless something else is asked for: int8 beside quantized weights of
   /// the language model, whose rounding theirs is far below, else float16.
   KvDType auto_kv_dtype() const noexcept { return weight_formats_.language ? KvDType::kInt8 : KvDType::kF16; }
-  /// Whether inputs of the tower's linears are rounded to grids of a calibration.
+  /// Whether inputs of the tower's linears are quantized with static parameters of a calibration.
   bool has_static_vision_inputs() const noexcept { return static_vision_inputs_; }
   /// Whether `triptych convert` made the directory.
   bool is_packed() const noexcept { return is_packed_; }

@@ -66,13 +66,13 @@ struct FuyuConfig {
   std::int32_t end_id = 71013;      // |ENDOFTEXT|
 
   /// What normalised pixels are multiples of; none when the channels differ.
-  InputGrid pixel_grid() const;
+  ActivationQuant pixel_grid() const;
   static FuyuConfig parse(const ModelSource& source);
   void parse_processor(const JsonView& c);
   void find_tokens(const ModelSource& source);
 };
 
-InputGrid FuyuConfig::pixel_grid() const {
+ActivationQuant FuyuConfig::pixel_grid() const {
   const auto same = [](const std::array<double, 3>& v) { return v[0] == v[1] && v[1] == v[2]; };
   const double mean = normalize.do_normalize ? normalize.mean[0] : 0;
   const double deviation = normalize.do_normalize ? normalize.std[0] : 1;
@@ -343,7 +343,7 @@ TensorView Fuyu::encode_media(ExecContext& cx, std::span<const MediaItem> items)
   std::int64_t first = 0;
   for (const MediaItem& item : items) {
     cx.linear_into(*vision_embed_tokens_, item.pixels, out.rows(first, first + item.plan.n_tokens),
-                   {.activation = Activation::kNone, .residual = {}, .grid = config_.pixel_grid()});
+                   {.activation = Activation::kNone, .residual = {}, .x_quant = config_.pixel_grid()});
     first += item.plan.n_tokens;
   }
   cx.tap(out, "model.vision_embed_tokens");

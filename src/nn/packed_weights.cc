@@ -17,13 +17,13 @@ std::vector<std::string> read_names(const JsonView& list) {
   return out;
 }
 
-InputGrid read_grid(const JsonView& json) {
+ActivationQuant read_activation_quant(const JsonView& json) {
   const auto number = [&](const char* name) {
     const auto value = static_cast<float>(json.at(name).as_double());
     if (!std::isfinite(value)) json.at(name).fail_expected("a float32");
     return value;
   };
-  const InputGrid out{number("step"), number("offset")};
+  const ActivationQuant out{number("step"), number("offset")};
   if (!(out.step >= std::numeric_limits<float>::min())) json.at("step").fail_expected("a number above zero");
   return out;
 }
@@ -38,9 +38,9 @@ StoredLinear read_linear(const JsonView& json) {
                    .matrices = read_names(json.at("matrices")),
                    .n_rows = {},
                    .biases = read_names(json.at("biases")),
-                   .input_grid = {},
+                   .activation_quant = {},
                    .arrays = read_names(json.at("arrays"))};
-  if (const auto grid = json.find("input_grid")) out.input_grid = read_grid(*grid);
+  if (const auto grid = json.find("input_grid")) out.activation_quant = read_activation_quant(*grid);
   std::int64_t sum = 0;
   for (const JsonView& n : json.at("n_rows").items()) {
     out.n_rows.push_back(n.as_int(1, kMost));
@@ -74,7 +74,7 @@ Json PackedIndex::to_json() const {
                               {"n_rows", linear.n_rows},
                               {"biases", linear.biases},
                               {"arrays", linear.arrays}});
-    if (const InputGrid& grid = linear.input_grid; grid.step > 0)
+    if (const ActivationQuant& grid = linear.activation_quant; grid.step > 0)
       out["linears"].back()["input_grid"] = {{"step", grid.step}, {"offset", grid.offset}};
   }
   out["blake2b"] = checksums;
@@ -106,7 +106,7 @@ PackedLinear find_packed_linear(const WeightTable& table, const StoredLinear& st
   PackedLinear out;
   out.n_out = stored.n_out;
   out.n_in = stored.n_in;
-  out.input_grid = stored.input_grid;
+  out.activation_quant = stored.activation_quant;
   try {
     out.format = QuantFormat::parse(stored.format);
   } catch (const Error& error) {

@@ -30,7 +30,7 @@ struct StoredLinear {
   std::vector<std::string> matrices;  // stacked along n_out
   std::vector<std::int64_t> n_rows;   // of each
   std::vector<std::string> biases;    // empty, or one per matrix ("": none)
-  InputGrid input_grid;               // by calibration; no step: none
+  ActivationQuant activation_quant;   // by calibration; no step: none
   std::vector<std::string> arrays;    // stored as tensors name + part + "." + array
   std::string tensor_name(std::string_view array) const { return fmt::format("{}{}.{}", name, part, array); }
 };

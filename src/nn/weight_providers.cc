@@ -110,9 +110,9 @@ std::optional<QuantFormat> QuantizedWeights::format_of(std::string_view part, st
   return formats_.language;
 }
 
-InputGrid QuantizedWeights::input_grid_of(std::string_view stored_name) const {
-  const auto found = grids_.find(stored_name);
-  return found == grids_.end() ? InputGrid{} : found->second;
+ActivationQuant QuantizedWeights::activation_quant_of(std::string_view stored_name) const {
+  const auto found = activation_quants_.find(stored_name);
+  return found == activation_quants_.end() ? ActivationQuant{} : found->second;
 }
 
 }  // namespace triptych

@@ -108,7 +108,7 @@ std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& 
   spec.format = weights_.format_of(part_, spec.name);
   if (spec.format && spec.format->code == QuantCode::kInt8 &&
       spec.format->group_size == QuantFormat::kWholeRow)
-    spec.input_grid = weights_.input_grid_of(weights_.published_name(key.name) + key.part);
+    spec.activation_quant = weights_.activation_quant_of(weights_.published_name(key.name) + key.part);
   auto made = backend_.prepare_linear(spec);
   const bool is_mapped = spec.parts.front().is_mapped;
   WeightSink* sink = weights_.sink();
@@ -129,7 +129,7 @@ std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& 
                    .matrices = {},
                    .n_rows = key.n_rows,
                    .biases = {},
-                   .input_grid = spec.input_grid,
+                   .activation_quant = spec.activation_quant,
                    .arrays = {}};
   for (const std::string& name : key.matrices) out.matrices.push_back(weights_.published_name(name));
   for (const std::string& name : key.biases)

@@ -45,8 +45,8 @@ class WeightProvider {
   virtual std::vector<std::string> unused() const = 0;
   /// What a matrix of a model's part ("vision", "language", ...) is to be quantized to; nothing: as stored.
   virtual std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const;
-  /// The grid that inputs of an int8 linear are rounded to, by its stored name; none: as they come.
-  virtual InputGrid input_grid_of(std::string_view /*stored_name*/) const { return {}; }
+  /// Static quantization parameters of an int8 linear's inputs, by its stored name; none: as they come.
+  virtual ActivationQuant activation_quant_of(std::string_view /*stored_name*/) const { return {}; }
   /// The linear when it is stored ready made (and marks it used), else null. Throws Error(kInvalidFile) when
   /// it was made of something else.
   virtual const PackedLinear* packed(const LinearKey&) { return nullptr; }

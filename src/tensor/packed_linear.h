@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tensor/input_grid.h"
+#include "tensor/activation_quant.h"
 #include "tensor/quant_format.h"
 #include "tensor/tensor.h"
 
@@ -24,7 +24,7 @@ struct PackedLinear {
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
   std::vector<PackedArray> arrays;
-  InputGrid input_grid = {};  // by calibration; no step: none
+  ActivationQuant activation_quant = {};  // by calibration; no step: none
 
   /// nullptr when absent.
   const PackedArray* find(std::string_view name) const noexcept {

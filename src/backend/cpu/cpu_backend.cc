@@ -74,21 +74,21 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
   cpu::LinearArgs args = {};
   args.n_rows = x.rows.dim(0);
   args.function = cpu::function_of(epilogue.activation);
-  args.grid = epilogue.grid;
-  if (x.is_codes()) {
-    args.x_codes = x.rows.as<std::int8_t>();
-    args.x_codes_stride = x.rows.row_stride();
-    args.x_scales = x.code_scales.cf32();
+  args.x_quant = epilogue.x_quant;
+  if (x.is_int8()) {
+    args.x_int8 = x.rows.as<std::int8_t>();
+    args.x_int8_stride = x.rows.row_stride();
+    args.x_scales = x.int8_scales.cf32();
   } else {
     args.x = x.rows.cf32();
     args.x_stride = x.rows.row_stride();
   }
-  if (epilogue.y_grid.step > 0) {
-    args.y_grid = epilogue.y_grid;
-    args.y_codes = y.as<std::int8_t>();
-    args.y_codes_stride = y.row_stride();
+  if (epilogue.y_quant.step > 0) {
+    args.y_quant = epilogue.y_quant;
+    args.y_int8 = y.as<std::int8_t>();
+    args.y_int8_stride = y.row_stride();
     args.n_y_codes = n_out;
-    args.y_scales = epilogue.code_scales.f32();
+    args.y_scales = epilogue.int8_scales.f32();
   } else {
     args.y = y.f32();
     args.y_stride = y.row_stride();
@@ -170,7 +170,7 @@ class CpuBackend final : public Backend {
     multiply(static_cast<const cpu::CpuWeight&>(w), args);
   }
 
-  bool writes_codes_for(const LinearWeight&) const noexcept override { return true; }
+  bool writes_int8_for(const LinearWeight&) const noexcept override { return true; }
 
   bool gated_linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
                     TensorView& y) override {
@@ -331,7 +331,7 @@ class CpuBackend final : public Backend {
   void multiply(const cpu::CpuWeight& weight, const cpu::LinearArgs& args) {
     const cpu::ProductPlan plan = weight.plan(runtime_, args);
     submit_alone([this, &weight, args, plan] {
-      if (args.y_codes != nullptr) cpu::begin_code_rows(args);
+      if (args.y_int8 != nullptr) cpu::begin_code_rows(args);
       weight.run(runtime_, args, plan);
     });
   }

@@ -235,24 +235,24 @@ ProductPlan plan_few_rows(const Runtime& runtime, const CpuLinear& w) {
 namespace {
 
 // Where columns from `first` on of a row's codes go; nowhere when y is floats.
-kernels::GridCodes codes_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
-  if (args.y_codes == nullptr) return {};
-  return {args.y_codes + row * args.y_codes_stride + first, 1.0F / args.y_grid.step, args.y_grid.offset,
+kernels::Int8Output int8_output_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
+  if (args.y_int8 == nullptr) return {};
+  return {args.y_int8 + row * args.y_int8_stride + first, 1.0F / args.y_quant.step, args.y_quant.offset,
           args.y_scales + row};
 }
 
 // The same of floats.
 float* floats_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
-  return args.y_codes == nullptr ? args.y + row * args.y_stride + first : nullptr;
+  return args.y_int8 == nullptr ? args.y + row * args.y_stride + first : nullptr;
 }
 
 }  // namespace
 
 void begin_code_rows(const LinearArgs& args) {
-  std::fill_n(args.y_scales, args.n_rows, args.y_grid.step);
+  std::fill_n(args.y_scales, args.n_rows, args.y_quant.step);
   for (std::int64_t i = 0; i < args.n_rows; ++i) {
-    std::int8_t* row = args.y_codes + i * args.y_codes_stride;
-    std::fill(row + args.n_y_codes, row + args.y_codes_stride, std::int8_t{0});
+    std::int8_t* row = args.y_int8 + i * args.y_int8_stride;
+    std::fill(row + args.n_y_codes, row + args.y_int8_stride, std::int8_t{0});
   }
 }
 
@@ -261,7 +261,7 @@ void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bia
   runtime.pointwise.epilogue(
       {args.function, n, products, bias != nullptr ? bias + first : nullptr,
        args.residual != nullptr ? args.residual + row * args.residual_stride + first : nullptr,
-       floats_at(args, row, first), args.lean, codes_at(args, row, first)});
+       floats_at(args, row, first), args.lean, int8_output_at(args, row, first)});
 }
 
 void finish_gated_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t n_half,
@@ -269,7 +269,7 @@ void finish_gated_row(const Runtime& runtime, const LinearArgs& args, const floa
                       const float* up) {
   runtime.pointwise.gated({args.function, n, gate, up, bias != nullptr ? bias + first : nullptr,
                            bias != nullptr ? bias + n_half + first : nullptr, floats_at(args, row, first),
-                           args.lean, codes_at(args, row, first)});
+                           args.lean, int8_output_at(args, row, first)});
 }
 
 std::vector<float> stacked_bias(const LinearSpec& spec) {

@@ -23,15 +23,15 @@ struct LinearArgs {
   bool lean = false;  // see kernels::EpilogueArgs
   // W stacks Wg and Wu of N / 2 rows each: y [M, N / 2] = function(x Wg^T + bg) * (x Wu^T + bu)
   bool gated = false;
-  InputGrid grid = {};
-  // x as codes of the weight's own grid instead of floats, and their scales.
-  const std::int8_t* x_codes = nullptr;  // [M][x_codes_stride]
-  std::ptrdiff_t x_codes_stride = 0;
+  ActivationQuant x_quant = {};
+  // x as int8 activations, quantized with the weight's own static parameters, and their scales.
+  const std::int8_t* x_int8 = nullptr;  // [M][x_int8_stride]
+  std::ptrdiff_t x_int8_stride = 0;
   const float* x_scales = nullptr;
-  // y as codes of this grid instead of floats.
-  InputGrid y_grid = {};
-  std::int8_t* y_codes = nullptr;  // [M][y_codes_stride]
-  std::ptrdiff_t y_codes_stride = 0;
+  // y as int8 activations with these parameters instead of floats.
+  ActivationQuant y_quant = {};
+  std::int8_t* y_int8 = nullptr;  // [M][y_int8_stride]
+  std::ptrdiff_t y_int8_stride = 0;
   std::int64_t n_y_codes = 0;  // of a row; up to the stride zeros follow
   float* y_scales = nullptr;   // [M]: the step, NaN for rows that are not finite
   // Rows of x are normed first: by weights that multiplies_int8(), which quantize each row anyway.

@@ -170,9 +170,9 @@ void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t firs
 
 namespace {
 
-// A row on a grid.
-void quantize_on_grid(const Runtime& runtime, const InputGrid& grid, std::int64_t k, const float* x,
-                      std::int8_t* q, float& scale, std::int32_t& sum) {
+// A row with static quantization parameters.
+void quantize_static(const Runtime& runtime, const ActivationQuant& grid, std::int64_t k, const float* x,
+                     std::int8_t* q, float& scale, std::int32_t& sum) {
   scale = grid.step;
   runtime.pointwise.epilogue({kernels::Function::kNone,
                               k,
@@ -204,11 +204,11 @@ QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t 
   const std::int64_t m = args.n_rows;
   float* memory = runtime.shared_scratch(static_cast<std::size_t>(2 * m));
   QuantizedRows out{
-      args.x_codes, args.x_codes_stride, memory, reinterpret_cast<std::int32_t*>(memory + m), nullptr, {}};
+      args.x_int8, args.x_int8_stride, memory, reinterpret_cast<std::int32_t*>(memory + m), nullptr, {}};
   std::copy(args.x_scales, args.x_scales + m, out.scales);
   runtime.parallel(m, k, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t i = begin; i < end; ++i)
-      runtime.gemm_s8.sums({k, args.x_codes + i * args.x_codes_stride, k, out.sums + i});
+      runtime.gemm_s8.sums({k, args.x_int8 + i * args.x_int8_stride, k, out.sums + i});
   });
   return out;
 }
@@ -243,8 +243,8 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
       std::int8_t* q = codes + i * stride;
       std::fill(q + k, q + stride, std::int8_t{0});
       elements[i * kRowOutliers].column = -1;
-      if (args.grid.step > 0) {
-        quantize_on_grid(runtime, args.grid, k, x, q, out.scales[i], out.sums[i]);
+      if (args.x_quant.step > 0) {
+        quantize_static(runtime, args.x_quant, k, x, q, out.scales[i], out.sums[i]);
         sum_groups(i);
         continue;
       }

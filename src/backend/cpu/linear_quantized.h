@@ -55,7 +55,7 @@ struct QuantizedRows {
 using LoadColumn = FunctionRef<void(std::int64_t k, float* out)>;
 /// The codes of `args`, with their sums.
 QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t k);
-/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or on args.grid. Sums by groups of
+/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or on args.x_quant. Sums by groups of
 /// `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns are loaded for
 /// outliers only, into the runtime's second scratch; `n_padded` is the length of one.
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,

@@ -367,9 +367,9 @@ ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) co
 }
 
 void CpuLinearS4::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
-  if (args.grid.step > 0) {  // 4 bits round the weights far more than x: as any other input
+  if (args.x_quant.step > 0) {  // 4 bits round the weights far more than x: as any other input
     LinearArgs plain = args;
-    plain.grid = {};
+    plain.x_quant = {};
     return run(runtime, plain, plan);
   }
   if (plan.way == ProductPlan::Way::kStreamed) return multiply_streamed(runtime, args, plan);

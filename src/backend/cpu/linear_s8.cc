@@ -22,26 +22,26 @@ CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
   if (spec.packed != nullptr) {
     panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
     scales_ = WeightArray::borrow_finite(spec, "column_scales", {n_panels * kWidth});
-    grid_ = spec.packed->input_grid;
-    if (grid_.step > 0) grid_bias_ = WeightArray::borrow_finite(spec, "grid_bias", {n_panels * kWidth});
+    quant_ = spec.packed->activation_quant;
+    if (quant_.step > 0) quant_bias_ = WeightArray::borrow_finite(spec, "grid_bias", {n_panels * kWidth});
     return;
   }
   panels_ = WeightArray::make(runtime.weight_memory, "panels", DType::kU8, panels);
   scales_ = WeightArray::make(runtime.weight_memory, "column_scales", DType::kF32, {n_panels * kWidth});
   make_panels(runtime, spec, n_out_, n_in_, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
-  grid_ = spec.input_grid;
-  if (grid_.step == 0) return;
-  grid_bias_ = WeightArray::make(runtime.weight_memory, "grid_bias", DType::kF32, {n_panels * kWidth});
-  bias_on_grid(runtime, grid_.offset, grid_bias_.f32());
+  quant_ = spec.activation_quant;
+  if (quant_.step == 0) return;
+  quant_bias_ = WeightArray::make(runtime.weight_memory, "grid_bias", DType::kF32, {n_panels * kWidth});
+  bias_with_offset(runtime, quant_.offset, quant_bias_.f32());
 }
 
 std::size_t CpuLinearS8::owned_bytes() const noexcept {
-  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes() + grid_bias_.owned_bytes();
+  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes() + quant_bias_.owned_bytes();
 }
 
 std::vector<PackedArray> CpuLinearS8::packed() const {
   std::vector<PackedArray> out;
-  for (const WeightArray* array : {&panels_, &scales_, &bias_, &grid_bias_}) array->append_to(out);
+  for (const WeightArray* array : {&panels_, &scales_, &bias_, &quant_bias_}) array->append_to(out);
   return out;
 }
 
@@ -74,7 +74,7 @@ void CpuLinearS8::load_column(std::int64_t k, float* out) const {
 }
 
 // Bias + offset * sum_k w: what the part of x that is the same everywhere adds.
-void CpuLinearS8::bias_on_grid(Runtime& runtime, float offset, float* out) const {
+void CpuLinearS8::bias_with_offset(Runtime& runtime, float offset, float* out) const {
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
   runtime.parallel(n_panels, kWidth * n_in_, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t p = begin; p < end; ++p)
@@ -90,21 +90,21 @@ void CpuLinearS8::bias_on_grid(Runtime& runtime, float offset, float* out) const
 }
 
 QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) const {
-  if (args.x_codes != nullptr) return take_codes(runtime, args, n_in_);
+  if (args.x_int8 != nullptr) return take_codes(runtime, args, n_in_);
   const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
   const std::int64_t n_padded = ceil_div(n_out_, kWidth) * kWidth;
-  if (args.grid.step > 0 || grid_.step == 0) return quantize_rows(runtime, args, n_in_, n_padded, load);
+  if (args.x_quant.step > 0 || quant_.step == 0) return quantize_rows(runtime, args, n_in_, n_padded, load);
   LinearArgs on_grid = args;
-  on_grid.grid = grid_;
+  on_grid.x_quant = quant_;
   return quantize_rows(runtime, on_grid, n_in_, n_padded, load);
 }
 
-// [N rounded up to 64] or null; a grid of the call comes before the weight's own.
-const float* CpuLinearS8::bias_of(Runtime& runtime, const InputGrid& grid_of_call) const {
-  if (grid_of_call.step == 0) return grid_.step > 0 ? grid_bias_.f32() : bias_.f32();
-  if (grid_of_call.offset == 0) return bias_.f32();
+// [N rounded up to 64] or null; the parameters of the call comes before the weight's own.
+const float* CpuLinearS8::bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const {
+  if (quant_of_call.step == 0) return quant_.step > 0 ? quant_bias_.f32() : bias_.f32();
+  if (quant_of_call.offset == 0) return bias_.f32();
   float* out = runtime.second_scratch(static_cast<std::size_t>(ceil_div(n_out_, kWidth) * kWidth));
-  bias_on_grid(runtime, grid_of_call.offset, out);
+  bias_with_offset(runtime, quant_of_call.offset, out);
   return out;
 }
 
@@ -124,7 +124,7 @@ void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPla
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
   const std::int64_t together = plan.cut.together;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
-  const float* bias = bias_of(runtime, args.grid);
+  const float* bias = bias_of(runtime, args.x_quant);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;
     S8Panels panels = {panel(item.panel_begin),

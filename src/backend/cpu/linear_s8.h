@@ -18,8 +18,8 @@ class CpuLinearS8 final : public CpuWeight {
  public:
   /// Borrows spec.packed, or quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row,
   /// as quant_codec's "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are
-  /// not finite, K above kS8MaxK, or stored arrays that do not fit. With an input grid (of spec, or of
-  /// spec.packed) inputs are rounded to it and no element of them stays a float.
+  /// not finite, K above kS8MaxK, or stored arrays that do not fit. With static activation quantization (of
+  /// spec, or of spec.packed) inputs are rounded to it and no element of them stays a float.
   CpuLinearS8(Runtime& runtime, const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
@@ -28,7 +28,7 @@ class CpuLinearS8 final : public CpuWeight {
   std::size_t read_bytes() const noexcept override { return total_bytes(); }
   std::size_t borrowed_bytes() const noexcept override { return total_bytes() - owned_bytes(); }
   bool multiplies_int8() const noexcept override { return true; }
-  InputGrid input_grid() const noexcept override { return grid_; }
+  ActivationQuant activation_quant() const noexcept override { return quant_; }
   std::vector<PackedArray> packed() const override;
   ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
   void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
@@ -40,12 +40,12 @@ class CpuLinearS8 final : public CpuWeight {
   float scale(std::int64_t row) const { return scales_.f32()[row]; }
 
  private:
-  void bias_on_grid(Runtime& runtime, float offset, float* out) const;
+  void bias_with_offset(Runtime& runtime, float offset, float* out) const;
   QuantizedRows rows_of(Runtime& runtime, const LinearArgs& args) const;
-  const float* bias_of(Runtime& runtime, const InputGrid& grid_of_call) const;
+  const float* bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const;
   void load_column(std::int64_t k, float* out) const;
   std::size_t total_bytes() const noexcept {
-    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + grid_bias_.size_bytes();
+    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + quant_bias_.size_bytes();
   }
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
 
@@ -54,8 +54,8 @@ class CpuLinearS8 final : public CpuWeight {
   WeightArray panels_;  // [panels][panel_bytes]
   WeightArray scales_;  // [N rounded up to 64], zero beyond N
   WeightArray bias_;    // the same, or empty
-  InputGrid grid_;
-  WeightArray grid_bias_;  // with a grid: bias + offset * sum_k w
+  ActivationQuant quant_;
+  WeightArray quant_bias_;  // with static activations: bias + offset * sum_k w
 };
 
 }  // namespace triptych::cpu

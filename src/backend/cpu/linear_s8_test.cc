@@ -171,7 +171,7 @@ TEST(LinearS8, PixelsOnTheirGridAreNotRounded) {
   spec.biases.push_back({"bias", bias->view().reshape({kN}), bias, "test"});
   const auto weight = backend->prepare_linear(spec);
   const Tensor rounded = dequantize(quantize(*w, QuantFormat::parse("int8:channel:fp32")));
-  const InputGrid grid{2.0F / 255, 1.0F / 255};  // (p / 255 - 1/2) / (1/2), p = code + 128
+  const ActivationQuant x_quant{2.0F / 255, 1.0F / 255};  // (p / 255 - 1/2) / (1/2), p = code + 128
   Rng rng(3);
   for (const std::int64_t m : {1, 7, 40}) {
     Tensor x(DType::kF32, {m, kK});
@@ -182,7 +182,7 @@ TEST(LinearS8, PixelsOnTheirGridAreNotRounded) {
     Tensor y(DType::kF32, {m, kN});
     Tensor coarse(DType::kF32, {m, kN});
     TensorView view = y.view();
-    backend->linear(*weight, x, {.activation = Activation::kNone, .residual = {}, .grid = grid}, view);
+    backend->linear(*weight, x, {.activation = Activation::kNone, .residual = {}, .x_quant = x_quant}, view);
     view = coarse.view();
     backend->linear(*weight, x, {}, view);
     double error = 0;

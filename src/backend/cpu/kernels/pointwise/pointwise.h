@@ -20,7 +20,7 @@ enum class Function : int { kNone, kGelu, kGeluTanh, kQuickGelu, kSilu, kRelu, k
 
 /// Where results become 8-bit codes instead of floats: q = (v - offset) / step to nearest even, in -128 ..
 /// 127. The same bits from every implementation for the same v.
-struct GridCodes {
+struct Int8Output {
   int8_t* q = nullptr;  // null: floats are wanted
   float inverse_step = 0;
   float offset = 0;
@@ -39,7 +39,7 @@ struct EpilogueArgs {
   // Faster versions of kGeluTanh, kQuickGelu and kSilu, for values that become 8-bit integers next: absolute
   // error below 1e-6 (1 + |x|), and below zero a relative one of 2e-5 down to x = -80.
   bool lean = false;
-  GridCodes codes = {};  // with codes y is not written and may be null
+  Int8Output codes = {};  // with codes y is not written and may be null
 };
 
 /// y = f(gate + gate_bias) * (up + up_bias); biases may be null.
@@ -52,7 +52,7 @@ struct GatedArgs {
   const float* up_bias;
   float* y;
   bool lean = false;  // as above
-  GridCodes codes = {};
+  Int8Output codes = {};
 };
 
 struct PointwiseKernels {

@@ -63,10 +63,10 @@ TRIPTYCH_INLINE Vf apply_lean(Vf x) {
   }
 }
 
-// Results as floats, or as codes of a grid.
+// Results as floats, or as int8 activations with static parameters.
 class Output {
  public:
-  Output(float* y, const GridCodes& codes)
+  Output(float* y, const Int8Output& codes)
       : y_(y),
         q_(codes.q),
         scale_(codes.scale),

@@ -228,7 +228,7 @@ TEST(Pointwise, CodesOfAGrid) {
             std::vector<std::int8_t> q(size + 2, 99);
             std::vector<std::int8_t> expected(size + 2, 99);
             float scale = kStep;
-            GridCodes codes{q.data() + 1, 1.0F / kStep, kOffset, &scale};
+            Int8Output codes{q.data() + 1, 1.0F / kStep, kOffset, &scale};
             if (is_gated) {
               k.gated({f, n, a.data(), b.data(), b.data(), nullptr, y.data(), lean});
               k.gated({f, n, a.data(), b.data(), b.data(), nullptr, nullptr, lean, codes});

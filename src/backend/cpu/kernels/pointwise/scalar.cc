@@ -35,8 +35,8 @@ float apply(Function function, float value) {
   return value;
 }
 
-// A result as a float, or as a code of a grid.
-void put(float* y, const GridCodes& codes, std::ptrdiff_t i, float v) {
+// A result as a float, or as an int8 activation with static parameters.
+void put(float* y, const Int8Output& codes, std::ptrdiff_t i, float v) {
   if (codes.q == nullptr) {
     y[i] = v;
   } else if (std::isfinite(v)) {

@@ -1,4 +1,4 @@
-// Linears whose inputs are rounded to a grid, and linears that write codes of one.
+// Linears with static activation quantization parameters, and linears that write int8 activations with them.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,12 +14,12 @@
 namespace triptych {
 namespace {
 
-constexpr InputGrid kGrid{0.021F, 0.7F};  // -1.988 .. 3.367
+constexpr ActivationQuant kQuant{0.021F, 0.7F};  // -1.988 .. 3.367
 
 struct Layer {
   std::int64_t n_out, n_in;
   const char* format = "int8";
-  InputGrid grid = {};
+  ActivationQuant x_quant = {};
   unsigned seed = 1;
   bool with_bias = true;
 };
@@ -38,15 +38,15 @@ Made make(Backend& backend, const Layer& layer) {
   spec.parts.push_back({"w", out.w->view(), out.w, "test"});
   if (layer.with_bias) spec.biases.push_back({"b", out.bias->view(), out.bias, "test"});
   if (layer.format != std::string("as stored")) spec.format = QuantFormat::parse(layer.format);
-  spec.input_grid = layer.grid;
+  spec.activation_quant = layer.x_quant;
   out.weight = backend.prepare_linear(spec);
   return out;
 }
 
-// x as the grid has it.
-float on_grid(float x) {
-  const float code = std::clamp(std::nearbyint((x - kGrid.offset) * (1.0F / kGrid.step)), -128.0F, 127.0F);
-  return kGrid.offset + kGrid.step * code;
+// x after rounding with the parameters.
+float dequantized(float x) {
+  const float code = std::clamp(std::nearbyint((x - kQuant.offset) * (1.0F / kQuant.step)), -128.0F, 127.0F);
+  return kQuant.offset + kQuant.step * code;
 }
 
 std::vector<float> floats(const TensorView& y) {
@@ -56,15 +56,16 @@ std::vector<float> floats(const TensorView& y) {
   return out;
 }
 
-TEST(InputGrid, ProductsAreThoseOfRoundedInputs) {
+TEST(ActivationQuant, ProductsAreThoseOfRoundedInputs) {
   for (const Isa isa : kernels::isas_to_test()) {
     const auto backend = make_cpu_backend({2, false, isa});
     for (const bool with_bias : {false, true})
       for (const std::int64_t k : {1, 66, 300})
         for (const std::int64_t m : {1, 3, 40}) {
           constexpr std::int64_t n = 130;
-          const Made linear = make(*backend, {.n_out = n, .n_in = k, .grid = kGrid, .with_bias = with_bias});
-          EXPECT_EQ(linear.weight->input_grid(), kGrid);
+          const Made linear =
+              make(*backend, {.n_out = n, .n_in = k, .x_quant = kQuant, .with_bias = with_bias});
+          EXPECT_EQ(linear.weight->activation_quant(), kQuant);
           const Tensor x = random_tensor({m, k}, 9, 1.5F);
           Arena arena;
           ExecContext cx(*backend, arena);
@@ -78,12 +79,12 @@ TEST(InputGrid, ProductsAreThoseOfRoundedInputs) {
               double sum = with_bias ? static_cast<double>(linear.bias->f32()[j]) : 0.0;
               double size = std::abs(sum);
               for (std::int64_t i = 0; i < k; ++i) {
-                const auto value = static_cast<double>(on_grid(x.view().cf32()[r * k + i]));
+                const auto value = static_cast<double>(dequantized(x.view().cf32()[r * k + i]));
                 const double w = std::nearbyint(static_cast<double>(linear.w->f32()[j * k + i] / scale)) *
                                  static_cast<double>(scale);
                 sum += value * w;
                 // Codes and offset are summed apart.
-                size += (std::abs(value) + 2 * static_cast<double>(kGrid.offset)) * std::abs(w);
+                size += (std::abs(value) + 2 * static_cast<double>(kQuant.offset)) * std::abs(w);
               }
               ASSERT_NEAR(static_cast<double>(y.row(r).cf32()[j]), sum, 1e-5 * size)
                   << to_string(isa) << " k=" << k << " row " << r << " column " << j;
@@ -93,7 +94,7 @@ TEST(InputGrid, ProductsAreThoseOfRoundedInputs) {
 }
 
 // One linear after another: codes handed over, against float rows that the second rounds by itself.
-TEST(InputGrid, CodesGiveTheBitsOfRoundingLater) {
+TEST(ActivationQuant, CodesGiveTheBitsOfRoundingLater) {
   for (const Isa isa : kernels::isas_to_test())
     for (const int n_threads : {1, 2}) {
       const auto backend = make_cpu_backend({n_threads, false, isa});
@@ -104,7 +105,7 @@ TEST(InputGrid, CodesGiveTheBitsOfRoundingLater) {
           for (const std::int64_t m : {1, 7, 70}) {
             const Made first = make(*backend, {.n_out = width, .n_in = 96, .format = format});
             const Made gate_up = make(*backend, {.n_out = 2 * width, .n_in = 96, .format = format});
-            const Made second = make(*backend, {.n_out = 80, .n_in = width, .grid = kGrid, .seed = 3});
+            const Made second = make(*backend, {.n_out = 80, .n_in = width, .x_quant = kQuant, .seed = 3});
             const Tensor x = random_tensor({m, 96}, 4);
             const LinearInput input(x, LinearInput::Norm::kLayerNorm, norm_weight.view(), norm_bias.view(),
                                     1e-5F);
@@ -114,7 +115,7 @@ TEST(InputGrid, CodesGiveTheBitsOfRoundingLater) {
               std::vector<float> out;
               for (const Activation act : {Activation::kNone, Activation::kQuickGelu, Activation::kGelu}) {
                 const LinearInput f = cx.linear_for(*second.weight, *first.weight, input, act);
-                EXPECT_EQ(f.is_codes(), observer == nullptr);
+                EXPECT_EQ(f.is_int8(), observer == nullptr);
                 const LinearInput g = cx.gated_linear_for(*second.weight, act, *gate_up.weight, input);
                 for (const LinearInput& middle : {f, g}) {
                   const std::vector<float> y = floats(cx.linear(*second.weight, middle));
@@ -130,17 +131,17 @@ TEST(InputGrid, CodesGiveTheBitsOfRoundingLater) {
     }
 }
 
-TEST(InputGrid, ARowThatIsNotFiniteStaysSo) {
+TEST(ActivationQuant, ARowThatIsNotFiniteStaysSo) {
   const auto backend = make_cpu_backend({2, false, std::nullopt});
   const Made first = make(*backend, {.n_out = 130, .n_in = 96});
-  const Made second = make(*backend, {.n_out = 80, .n_in = 130, .grid = kGrid, .seed = 3});
+  const Made second = make(*backend, {.n_out = 80, .n_in = 130, .x_quant = kQuant, .seed = 3});
   for (const float bad : {INFINITY, static_cast<float>(NAN)}) {
     Tensor x = random_tensor({9, 96}, 4);
     x.view().row(4).f32()[17] = bad;
     Arena arena;
     ExecContext cx(*backend, arena);
     const LinearInput f = cx.linear_for(*second.weight, *first.weight, x, Activation::kGelu);
-    ASSERT_TRUE(f.is_codes());
+    ASSERT_TRUE(f.is_int8());
     const TensorView y = cx.linear(*second.weight, f);
     for (std::int64_t r = 0; r < 9; ++r)
       for (std::int64_t j = 0; j < 80; ++j)
@@ -149,9 +150,9 @@ TEST(InputGrid, ARowThatIsNotFiniteStaysSo) {
 }
 
 // As the backend stores them, and back.
-TEST(InputGrid, StoredLinearsGiveTheSameBits) {
+TEST(ActivationQuant, StoredLinearsGiveTheSameBits) {
   const auto backend = make_cpu_backend({2, false, std::nullopt});
-  const Made made = make(*backend, {.n_out = 130, .n_in = 70, .grid = kGrid});
+  const Made made = make(*backend, {.n_out = 130, .n_in = 70, .x_quant = kQuant});
   const Tensor x = random_tensor({9, 70}, 4);
   Arena arena;
   ExecContext cx(*backend, arena);
@@ -159,28 +160,28 @@ TEST(InputGrid, StoredLinearsGiveTheSameBits) {
   const Made dynamic = make(*backend, {.n_out = 130, .n_in = 70});
   const std::vector<float> expected_dynamic = floats(cx.linear(*dynamic.weight, x));
   EXPECT_NE(expected, expected_dynamic);
-  PackedLinear packed{QuantFormat::parse("int8"), 130, 70, made.weight->packed(), kGrid};
+  PackedLinear packed{QuantFormat::parse("int8"), 130, 70, made.weight->packed(), kQuant};
   LinearSpec spec;
   spec.name = "layer";
   spec.packed = &packed;
   EXPECT_EQ(floats(cx.linear(*backend->prepare_linear(spec), x)), expected);
-  packed.input_grid = {};  // not wanted
+  packed.activation_quant = {};  // not wanted
   EXPECT_EQ(floats(cx.linear(*backend->prepare_linear(spec), x)), expected_dynamic);
-  packed.input_grid = kGrid;
+  packed.activation_quant = kQuant;
   std::erase_if(packed.arrays, [](const PackedArray& array) { return array.name == "grid_bias"; });
   EXPECT_THROW(backend->prepare_linear(spec), Error);
 }
 
-TEST(InputGrid, CodesNeedAWeightWithAGrid) {
+TEST(ActivationQuant, CodesNeedAWeightWithAGrid) {
   const auto backend = make_cpu_backend({1, false, std::nullopt});
   const Made plain = make(*backend, {.n_out = 64, .n_in = 64});
-  const Made gridded = make(*backend, {.n_out = 64, .n_in = 64, .grid = kGrid});
+  const Made quantized = make(*backend, {.n_out = 64, .n_in = 64, .x_quant = kQuant});
   const Tensor x = random_tensor({3, 64}, 4);
   Arena arena;
   ExecContext cx(*backend, arena);
-  EXPECT_FALSE(cx.linear_for(*plain.weight, *plain.weight, x, Activation::kNone).is_codes());
-  const LinearInput codes = cx.linear_for(*gridded.weight, *plain.weight, x, Activation::kNone);
-  ASSERT_TRUE(codes.is_codes());
+  EXPECT_FALSE(cx.linear_for(*plain.weight, *plain.weight, x, Activation::kNone).is_int8());
+  const LinearInput codes = cx.linear_for(*quantized.weight, *plain.weight, x, Activation::kNone);
+  ASSERT_TRUE(codes.is_int8());
   EXPECT_THROW(cx.linear(*plain.weight, codes), Error);
 }
 
