@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/text/jinja/unicode_tables.cc from Python's own Unicode data, so that text operations of chat templates
+"""Writes src/jinja/unicode_tables.cc from Python's own Unicode data, so that text operations of chat templates
 change characters exactly as Python does. What utf8proc already knows (simple case mapping, categories) is left out.
 
-Usage: python3 tools/make_unicode_tables.py > src/text/jinja/unicode_tables.cc
+Usage: python3 tools/make_unicode_tables.py > src/jinja/unicode_tables.cc
 """
 import unicodedata
 
@@ -48,7 +48,7 @@ category = unicodedata.category
 special = [(cp, c) for cp, c in chars() if len(c.upper()) > 1 or len(c.title()) > 1 or len(c.casefold()) > 1]
 print(f"""// Written by tools/make_unicode_tables.py from Unicode {unicodedata.unidata_version} data. Do not edit.
 // What Python's str methods know beyond simple case mapping and general categories.
-#include "text/jinja/unicode_tables.h"
+#include "jinja/unicode_tables.h"
 
 namespace triptych::jinja {{
 namespace {{

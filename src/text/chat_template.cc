@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "base/error.h"
+#include "jinja/evaluator.h"
+#include "jinja/json_values.h"
+#include "jinja/parser.h"
+#include "jinja/unicode.h"
 #include "text/chat_template_impl.h"
-#include "text/jinja/evaluator.h"
-#include "text/jinja/json_values.h"
-#include "text/jinja/parser.h"
-#include "text/jinja/unicode.h"
 
 namespace triptych {
 namespace {

@@ -1,5 +1,5 @@
 // Chat templates: conversation -> prompt text. A template is a Jinja program that ships with a checkpoint; it
-// is run by the bounded interpreter in text/jinja/ exactly as Hugging Face transformers runs it (jinja2
+// is run by the bounded interpreter in src/jinja/ exactly as Hugging Face transformers runs it (jinja2
 // ImmutableSandboxedEnvironment, trim_blocks, lstrip_blocks, loop controls, {% generation %}, its own tojson,
 // raise_exception, strftime_now).
 //

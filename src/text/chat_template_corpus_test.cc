@@ -1,6 +1,5 @@
 // The corpus: each template of tests/data/chat_templates with each conversation, against what Python's jinja2
-// gives (frozen by tools/make_template_cases.py), and the snippets, one for each feature and odd corner of
-// the language.
+// gives (frozen by tools/make_template_cases.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -10,9 +9,6 @@
 #include "base/error.h"
 #include "support/source_dir.h"
 #include "text/chat_template.h"
-#include "text/jinja/evaluator.h"
-#include "text/jinja/json_values.h"
-#include "text/jinja/parser.h"
 
 namespace triptych {
 namespace {
@@ -192,27 +188,6 @@ TEST(ChatTemplateCorpus, TypedTextDoesNotChangeTrustedText) {
     }
   }
   EXPECT_GE(n_compared, 50u);
-}
-
-TEST(ChatTemplateCorpus, EverySnippetGivesWhatJinja2Gives) {
-  const OrderedJson cases = read_json("snippets.json");
-  const OrderedJson variables = read_json("variables.json");
-  ASSERT_GE(cases.size(), 500u);
-  for (const OrderedJson& snippet : cases) {
-    const auto source = snippet.at("template").get<std::string>();
-    OrderedJson got;
-    try {
-      const auto program = jinja::parse_program(source, "snippet");
-      jinja::Evaluator evaluator(*program, {}, frozen_now(), 1u << 24);
-      for (const auto& [name, value] : variables.items())
-        evaluator.variables().set(evaluator.string(name), jinja::value_from_json(evaluator, value, 1));
-      got = {{"output", evaluator.render().str()}};
-    } catch (const Error& error) {
-      EXPECT_NE(error.code(), ErrorCode::kInternal) << source << "\n" << error.what();
-      got = {{"failed", error.what()}};
-    }
-    expect_same(snippet, got, source);
-  }
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "jinja/ast.h"
 #include "text/chat_template.h"
-#include "text/jinja/ast.h"
 
 namespace triptych {
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
+#include "jinja/unicode.h"
 #include "only_errors.h"
 #include "text/chat_template.h"
-#include "text/jinja/unicode.h"
 
 namespace {
 
