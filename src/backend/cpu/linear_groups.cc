@@ -116,16 +116,16 @@ const std::uint8_t* CpuLinearGroups::s8_panel(std::int64_t index, std::uint8_t* 
   return scratch - ceil_div(n_in_, 8) * 2 * kQuad_bytes;
 }
 
-void CpuLinearGroups::load_column(std::int64_t k, float* out) const {
+void CpuLinearGroups::load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const {
   const Nf4Tables& tables = nf4_tables();
-  for (std::int64_t p = 0; p < ceil_div(n_out_, kWidth); ++p) {
+  for (std::int64_t p = first / kWidth; p < ceil_div(first + n, kWidth); ++p, out += kWidth) {
     const std::uint8_t* codes =
         panels_.bytes() + p * panel_bytes() + k / (is_nf4_ ? 8 : 4) * kQuad_bytes + k % 4;
     const float* scales = group_scales_.f32() + (p * n_groups_ + k / group_) * kWidth;
     for (std::int64_t j = 0; j < kWidth; ++j) {
       const std::uint8_t byte = codes[4 * j];
       const int code = !is_nf4_ ? byte : k % 8 < 4 ? tables.low[byte] : tables.high[byte];
-      out[p * kWidth + j] = static_cast<float>(code - 128) * scales[j];
+      out[j] = static_cast<float>(code - 128) * scales[j];
     }
   }
 }
@@ -140,9 +140,7 @@ ProductPlan CpuLinearGroups::plan(const Runtime& runtime, const LinearArgs& args
 
 void CpuLinearGroups::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const std::int64_t m = args.n_rows;
-  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
-  const QuantizedRows rows =
-      quantize_rows(runtime, args, n_in_, ceil_div(n_out_, kWidth) * kWidth, load, group_);
+  const QuantizedRows rows = quantize_rows(runtime, args, *this, group_);
   constexpr std::int64_t kTile_floats = kernels::kS8MaxRows * kWidth;
   const std::int64_t expanded_bytes = is_nf4_ ? ceil_div(n_in_, 8) * 2 * kQuad_bytes : 0;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(2 * kTile_floats + expanded_bytes / 4));

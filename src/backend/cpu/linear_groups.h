@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear_quantized.h"
 #include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
 
 namespace triptych::cpu {
 
 /// Matrices stacked along N, in panels of 64 output channels.
-class CpuLinearGroups final : public CpuWeight {
+class CpuLinearGroups final : public QuantizedLinear {
  public:
   /// Borrows spec.packed, or quantizes spec.parts to *spec.format: int8 in groups, or nf4, with any type of
   /// scales; groups a multiple of 8. nf4's levels are rounded to 1/127: 30 dB below the format's own error.
@@ -28,15 +28,14 @@ class CpuLinearGroups final : public CpuWeight {
   std::size_t read_bytes() const noexcept override {
     return panels_.size_bytes() + group_scales_.size_bytes() + bias_.size_bytes();
   }
-  bool multiplies_int8() const noexcept override { return true; }
   std::vector<PackedArray> packed() const override;
   ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
   void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
+  void load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const override;
 
  private:
   std::int64_t panel_bytes() const noexcept;
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
-  void load_column(std::int64_t k, float* out) const;
   /// The panel as 8-bit weights; `scratch` holds one.
   const std::uint8_t* s8_panel(std::int64_t index, std::uint8_t* scratch) const;
 

@@ -96,9 +96,9 @@ RowSums look_at(const float* x, std::int64_t k, const Elements* without) {
   for (std::int64_t begin = 0; begin < k; begin += kBlock) {
     float block[kBlock] = {};
     std::copy(x + begin, x + std::min(k, begin + kBlock), block);
-    for (int e = 0; e < kRowOutliers && without[e].column >= 0; ++e)
-      if (without[e].column >= begin && without[e].column < begin + kBlock)
-        block[without[e].column - begin] = 0;
+    for (int e = 0; e < kRowOutliers && without[e].channel >= 0; ++e)
+      if (without[e].channel >= begin && without[e].channel < begin + kBlock)
+        block[without[e].channel - begin] = 0;
     float squares[kLanes] = {};
     float most[kLanes] = {};
     for (std::int64_t i = 0; i < kBlock; i += kLanes)
@@ -115,9 +115,9 @@ RowSums look_at(const float* x, std::int64_t k, const Elements* without) {
   return out;
 }
 
-// The largest elements, as long as the rest is far below: `column` is an index of x here.
+// The largest elements, as long as the rest is far below.
 void find_outliers(const float* x, std::int64_t k, Elements* out) {
-  std::fill(out, out + kRowOutliers, Elements{-1, 0});
+  std::fill(out, out + kRowOutliers, Elements{-1, -1, 0});
   for (int e = 0; e < kRowOutliers; ++e) {
     const RowSums sums = look_at(x, k, out);
     const double rest =
@@ -126,31 +126,24 @@ void find_outliers(const float* x, std::int64_t k, Elements* out) {
     if (!(sums.largest > Outliers::kLimit * std::sqrt(mean)) || k < 64) return;
     std::int64_t at = 0;
     const auto is_taken = [&](std::int64_t i) {
-      return std::any_of(out, out + e, [i](const Elements& element) { return element.column == i; });
+      return std::any_of(out, out + e, [i](const Elements& element) { return element.channel == i; });
     };
     while (std::abs(x[at]) != sums.largest || is_taken(at)) ++at;
-    out[e] = {static_cast<std::int32_t>(at), sums.largest};
+    out[e] = {static_cast<std::int32_t>(at), -1, x[at]};
   }
 }
 
-// Channels of all rows get columns, in the order of rows; what finds no room is taken back. Number of
-// columns.
-std::int32_t number_channels(Elements* elements, std::int64_t n_rows, std::int32_t* channels) {
+// The first channels of all rows, in the order of rows, get cached columns. Number of columns.
+std::int32_t choose_cached_columns(Elements* elements, std::int64_t n_rows, std::int32_t* channels) {
   std::int32_t n = 0;
   for (std::int64_t i = 0; i < n_rows; ++i) {
     Elements* row = elements + i * kRowOutliers;
-    int kept = 0;
-    for (int e = 0; e < kRowOutliers && row[e].column >= 0; ++e) {
-      const std::int32_t channel = row[e].column;
+    for (int e = 0; e < kRowOutliers && row[e].channel >= 0; ++e) {
       std::int32_t at = 0;
-      while (at < n && channels[at] != channel) ++at;
-      if (at == n) {
-        if (n == Outliers::kOutlierChannels) continue;
-        channels[n++] = channel;
-      }
-      row[kept++] = {at, row[e].x};
+      while (at < n && channels[at] != row[e].channel) ++at;
+      if (at == n && n < Outliers::kCachedColumns) channels[n++] = row[e].channel;
+      row[e].cached_column = at < n ? at : -1;
     }
-    if (kept < kRowOutliers) row[kept].column = -1;
   }
   return n;
 }
@@ -159,12 +152,23 @@ std::int32_t number_channels(Elements* elements, std::int64_t n_rows, std::int32
 
 void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,
                   float* products) {
-  if (rows.outliers.elements == nullptr) return;
-  const Elements* elements = rows.outliers.elements + row * kRowOutliers;
-  for (int e = 0; e < kRowOutliers && elements[e].column >= 0; ++e) {
-    const float* w = rows.outliers.columns + elements[e].column * rows.outliers.column_stride + first;
-    const float x = elements[e].x;
-    for (std::int64_t j = 0; j < n; ++j) products[j] += x * w[j];
+  const Outliers& outliers = rows.outliers;
+  if (outliers.elements == nullptr) return;
+  constexpr std::int64_t kBlock = kernels::kS8PanelWidth;
+  float loaded[kBlock];
+  const Elements* elements = outliers.elements + row * kRowOutliers;
+  for (int e = 0; e < kRowOutliers && elements[e].channel >= 0; ++e) {
+    const auto [channel, cached, x] = elements[e];
+    for (std::int64_t begin = 0; begin < n; begin += kBlock) {
+      const std::int64_t size = std::min(kBlock, n - begin);
+      const float* w = loaded;
+      if (cached >= 0) {
+        w = outliers.columns + cached * outliers.column_stride + first + begin;
+      } else {
+        outliers.weight->load_column(channel, first + begin, size, loaded);
+      }
+      for (std::int64_t j = 0; j < size; ++j) products[begin + j] += x * w[j];
+    }
   }
 }
 
@@ -213,12 +217,15 @@ QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t 
   return out;
 }
 
-QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
-                            LoadColumn load_column, std::int64_t group) {
+QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const QuantizedLinear& weight,
+                            std::int64_t group) {
   const std::int64_t m = args.n_rows;
+  const std::int64_t k = weight.n_in();
   const std::int64_t n_groups = group > 0 ? ceil_div(k, group) : 0;
   const std::int64_t stride = ceil_div(k, 8) * 8;
-  const std::int64_t element_floats = m * kRowOutliers * 2;
+  static_assert(sizeof(Elements) % sizeof(float) == 0);
+  const std::int64_t element_floats =
+      m * kRowOutliers * static_cast<std::int64_t>(sizeof(Elements) / sizeof(float));
   float* memory =
       runtime.shared_scratch(static_cast<std::size_t>(m * (2 + n_groups) + element_floats + m * stride / 4));
   float* more = memory + 2 * m;
@@ -242,7 +249,7 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
       const float* x = input_row(runtime, args, i, k, normed);
       std::int8_t* q = codes + i * stride;
       std::fill(q + k, q + stride, std::int8_t{0});
-      elements[i * kRowOutliers].column = -1;
+      elements[i * kRowOutliers].channel = -1;
       if (args.x_quant.step > 0) {
         quantize_static(runtime, args.x_quant, k, x, q, out.scales[i], out.sums[i]);
         sum_groups(i);
@@ -259,35 +266,34 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64
       if (rest * Outliers::kLimit * Outliers::kLimit > 1.05 * kLargest || !std::isfinite(out.scales[i]))
         continue;
       find_outliers(x, k, elements + i * kRowOutliers);
-      if (elements[i * kRowOutliers].column >= 0) any = true;
+      if (elements[i * kRowOutliers].channel >= 0) any = true;
     }
   });
   if (!any) return out;
-  std::int32_t channels[Outliers::kOutlierChannels];
-  const std::int32_t n_columns = number_channels(elements, m, channels);
+  std::int32_t channels[Outliers::kCachedColumns];
+  const std::int32_t n_columns = choose_cached_columns(elements, m, channels);
+  const std::int64_t n_padded = ceil_div(weight.n_out(), kernels::kS8PanelWidth) * kernels::kS8PanelWidth;
   // Those columns, and a row of x for each thread.
   float* columns =
       runtime.second_scratch(static_cast<std::size_t>(n_columns * n_padded + runtime.n_threads() * stride));
   float* buffers = columns + n_columns * n_padded;
   runtime.parallel(n_columns, 64 * n_padded, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t c = begin; c < end; ++c) load_column(channels[c], columns + c * n_padded);
+    for (std::int64_t c = begin; c < end; ++c)
+      weight.load_column(channels[c], 0, weight.n_out(), columns + c * n_padded);
   });
   runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t i = begin; i < end; ++i) {
-      Elements* row = elements + i * kRowOutliers;
-      if (row[0].column < 0) continue;
+      const Elements* row = elements + i * kRowOutliers;
+      if (row[0].channel < 0) continue;
       const float* x = input_row(runtime, args, i, k, norms ? runtime.thread_scratch(thread) : nullptr);
       float* rest = buffers + thread * stride;
       std::copy(x, x + k, rest);
-      for (int e = 0; e < kRowOutliers && row[e].column >= 0; ++e) {
-        row[e].x = x[channels[row[e].column]];
-        rest[channels[row[e].column]] = 0;
-      }
+      for (int e = 0; e < kRowOutliers && row[e].channel >= 0; ++e) rest[row[e].channel] = 0;
       runtime.gemm_s8.quantize({k, rest, codes + i * stride, out.scales + i, out.sums + i});
       sum_groups(i);
     }
   });
-  out.outliers = {elements, columns, n_padded};
+  out.outliers = {elements, columns, n_padded, &weight};
   return out;
 }
 

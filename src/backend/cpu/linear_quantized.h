@@ -23,23 +23,36 @@ void release_loaded_rows(const LinearSpec& spec, std::int64_t begin, std::int64_
 void make_panels(Runtime& runtime, const LinearSpec& spec, std::int64_t n_out, std::int64_t n_in,
                  FunctionRef<void(std::int64_t panel)> make);
 
+/// Weights of 8 and of 4 bits, which multiply int8 rows of x and give single columns as floats.
+class QuantizedLinear : public CpuWeight {
+ public:
+  bool multiplies_int8() const noexcept override { return true; }
+  /// Input channel k of output rows [first, first + n) as floats: out [n rounded up to 64]. `first` is a
+  /// multiple of 64.
+  virtual void load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const = 0;
+};
+
 /// Elements of x that stay floats: a channel that is far larger than the rest of its row would take all 127
 /// levels (Dettmers et al., "LLM.int8()", 2022; there by columns and a fixed limit). At most kRowOutliers a
-/// row, of at most kOutlierChannels channels a call.
+/// row. Which they are, and the bits of their products, depends on the row alone.
 struct Outliers {
   static constexpr int kRowOutliers = 4;
-  static constexpr int kOutlierChannels = 64;
+  /// Columns of the weight that are made floats once a call; those of further channels are read anew for
+  /// every row. Speed only: outliers of real models share a few channels.
+  static constexpr int kCachedColumns = 64;
   /// Largest magnitude of a row, in units of the root mean square of the rest, that is still quantized with
   /// the others.
   static constexpr float kLimit = 16;
 
   struct Element {
-    std::int32_t column;  // index in `columns`; -1: none from here on
+    std::int32_t channel;        // of x; -1: none from here on
+    std::int32_t cached_column;  // index in `columns`; -1: not among them
     float x;
   };
   const Element* elements = nullptr;  // [M][kRowOutliers]; null: no row has any
   const float* columns = nullptr;     // [n][column_stride] of the weight, as floats
   std::int64_t column_stride = 0;
+  const QuantizedLinear* weight = nullptr;
 };
 
 /// Rows of x as bytes, in the runtime's shared scratch until its next use.
@@ -51,17 +64,15 @@ struct QuantizedRows {
   std::int32_t* group_sums;  // [M][groups] of q, if they were asked for
   Outliers outliers;
 };
-/// Reads one column k of the weight as floats: out [N rounded up to 64].
-using LoadColumn = FunctionRef<void(std::int64_t k, float* out)>;
-/// The codes of `args`, with their sums.
+/// The int8 activations of `args`, with their sums.
 QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t k);
-/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or on args.x_quant. Sums by groups of
-/// `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns are loaded for
-/// outliers only, into the runtime's second scratch; `n_padded` is the length of one.
-QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, std::int64_t k, std::int64_t n_padded,
-                            LoadColumn load_column, std::int64_t group = 0);
+/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or with args.x_quant, for a product with `weight`.
+/// Sums by groups of `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns of
+/// the weight are read for outliers only, into the runtime's second scratch.
+QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const QuantizedLinear& weight,
+                            std::int64_t group = 0);
 
-/// products [n] of row `row` and the weight's rows from `first` on: what its outliers add.
+/// products [n] of row `row` and the weight's rows from `first` (a multiple of 64) on: what its outliers add.
 void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,
                   float* products);
 

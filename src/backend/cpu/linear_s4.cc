@@ -250,10 +250,10 @@ void CpuLinearS4::pack_panel(std::int64_t index, const PanelRows& rows) {
   }
 }
 
-void CpuLinearS4::load_column(std::int64_t k, float* out) const {
+void CpuLinearS4::load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const {
   const std::int64_t g = k / layout_.group;
   const std::int64_t i = k % layout_.group;
-  for (std::int64_t p = 0; p < ceil_div(n_out_, kWidth); ++p) {
+  for (std::int64_t p = first / kWidth; p < ceil_div(first + n, kWidth); ++p, out += kWidth) {
     const std::uint8_t* group = panel(p) + g * layout_.group_bytes(0);
     const std::uint8_t* tail = group + layout_.blocks(g) * kWidth * 4;
     for (std::int64_t j = 0; j < kWidth; ++j) {
@@ -262,8 +262,8 @@ void CpuLinearS4::load_column(std::int64_t k, float* out) const {
       std::uint16_t scale;
       std::memcpy(&scale, tail + 2 * j, sizeof scale);
       const int zero = layout_.asymmetric ? tail[2 * kWidth + j] : 8;
-      out[p * kWidth + j] = static_cast<float>(code - zero) * f16_to_f32(scale);
-      if (!factors_.empty()) out[p * kWidth + j] *= factors_.f32()[p * kWidth + j];
+      out[j] = static_cast<float>(code - zero) * f16_to_f32(scale);
+      if (!factors_.empty()) out[j] *= factors_.f32()[p * kWidth + j];
     }
   }
 }
@@ -272,9 +272,7 @@ void CpuLinearS4::load_column(std::int64_t k, float* out) const {
 void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const std::int64_t m = args.n_rows;
   const std::int64_t n_groups = layout_.n_groups();
-  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
-  const QuantizedRows rows =
-      quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load, layout_.group);
+  const QuantizedRows rows = quantize_rows(runtime, args, *this, layout_.group);
   const std::int64_t n_tiles = plan.n_tiles;
   const std::int64_t n_panels = plan.n_panels;
   runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * 2 * kWidth));
@@ -314,8 +312,7 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args, co
 // Rows times panels that are made 8-bit first.
 void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
                                        const ProductPlan& plan) const {
-  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
-  const QuantizedRows rows = quantize_rows(runtime, args, layout_.k, ceil_div(n_out_, kWidth) * kWidth, load);
+  const QuantizedRows rows = quantize_rows(runtime, args, *this);
   const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;

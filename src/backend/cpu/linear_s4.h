@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "backend/cpu/linear.h"
+#include "backend/cpu/linear_quantized.h"
 #include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
 
 namespace triptych::cpu {
 
 /// Matrices stacked along N, in panels of 64 output channels.
-class CpuLinearS4 final : public CpuWeight {
+class CpuLinearS4 final : public QuantizedLinear {
  public:
   /// Borrows spec.packed, or quantizes spec.parts to *spec.format: int4 with groups a multiple of 8 or whole
   /// rows, float16 or bfloat16 scales, one or two levels. Scales of panels are float16: with bfloat16 they
@@ -28,14 +28,13 @@ class CpuLinearS4 final : public CpuWeight {
   std::size_t owned_bytes() const noexcept override;
   std::size_t borrowed_bytes() const noexcept override { return total_bytes() - owned_bytes(); }
   std::size_t read_bytes() const noexcept override { return panels_.size_bytes(); }
-  bool multiplies_int8() const noexcept override { return true; }
   std::vector<PackedArray> packed() const override;
   ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
   void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
+  void load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
  private:
-  void load_column(std::int64_t k, float* out) const;
   struct PanelRows;
   std::size_t total_bytes() const noexcept;
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);

@@ -65,11 +65,11 @@ void CpuLinearS8::quantize_panel(const Runtime& runtime, const LinearSpec& spec,
       {n_rows, n_in_, codes.data(), padded_k, panels_.bytes() + index * kernels::s8_panel_bytes(n_in_)});
 }
 
-void CpuLinearS8::load_column(std::int64_t k, float* out) const {
-  for (std::int64_t p = 0; p < ceil_div(n_out_, kWidth); ++p) {
+void CpuLinearS8::load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const {
+  for (std::int64_t p = first / kWidth; p < ceil_div(first + n, kWidth); ++p, out += kWidth) {
     const std::uint8_t* codes = panel(p) + k / 4 * kWidth * 4 + k % 4;
     for (std::int64_t j = 0; j < kWidth; ++j)
-      out[p * kWidth + j] = static_cast<float>(codes[4 * j] - 128) * scale(p * kWidth + j);
+      out[j] = static_cast<float>(codes[4 * j] - 128) * scale(p * kWidth + j);
   }
 }
 
@@ -91,12 +91,10 @@ void CpuLinearS8::bias_with_offset(Runtime& runtime, float offset, float* out) c
 
 QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) const {
   if (args.x_int8 != nullptr) return take_codes(runtime, args, n_in_);
-  const auto load = [this](std::int64_t k, float* out) { load_column(k, out); };
-  const std::int64_t n_padded = ceil_div(n_out_, kWidth) * kWidth;
-  if (args.x_quant.step > 0 || quant_.step == 0) return quantize_rows(runtime, args, n_in_, n_padded, load);
-  LinearArgs on_grid = args;
-  on_grid.x_quant = quant_;
-  return quantize_rows(runtime, on_grid, n_in_, n_padded, load);
+  if (args.x_quant.step > 0 || quant_.step == 0) return quantize_rows(runtime, args, *this);
+  LinearArgs with_weights_quant = args;
+  with_weights_quant.x_quant = quant_;
+  return quantize_rows(runtime, with_weights_quant, *this);
 }
 
 // [N rounded up to 64] or null; the parameters of the call comes before the weight's own.

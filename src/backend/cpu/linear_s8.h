@@ -14,7 +14,7 @@
 namespace triptych::cpu {
 
 /// Matrices stacked along N, in panels of 64 output channels.
-class CpuLinearS8 final : public CpuWeight {
+class CpuLinearS8 final : public QuantizedLinear {
  public:
   /// Borrows spec.packed, or quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row,
   /// as quant_codec's "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are
@@ -27,11 +27,11 @@ class CpuLinearS8 final : public CpuWeight {
   std::size_t owned_bytes() const noexcept override;
   std::size_t read_bytes() const noexcept override { return total_bytes(); }
   std::size_t borrowed_bytes() const noexcept override { return total_bytes() - owned_bytes(); }
-  bool multiplies_int8() const noexcept override { return true; }
   ActivationQuant activation_quant() const noexcept override { return quant_; }
   std::vector<PackedArray> packed() const override;
   ProductPlan plan(const Runtime& runtime, const LinearArgs& args) const override;
   void run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const override;
+  void load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const override;
   bool multiplies_gated() const noexcept override { return n_out_ % 128 == 0; }  // halves of whole panels
 
   const std::uint8_t* panel(std::int64_t index) const noexcept {
@@ -43,7 +43,6 @@ class CpuLinearS8 final : public CpuWeight {
   void bias_with_offset(Runtime& runtime, float offset, float* out) const;
   QuantizedRows rows_of(Runtime& runtime, const LinearArgs& args) const;
   const float* bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const;
-  void load_column(std::int64_t k, float* out) const;
   std::size_t total_bytes() const noexcept {
     return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + quant_bias_.size_bytes();
   }
