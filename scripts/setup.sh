@@ -10,7 +10,7 @@ set -euo pipefail
 base_packages=(
   build-essential cmake ninja-build pkg-config git
   libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libedit-dev
-  libpng-dev libjpeg-dev libwebp-dev libgif-dev libtiff-dev
+  libpng-dev zlib1g-dev libjpeg-dev libwebp-dev libgif-dev libtiff-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev libsodium-dev
   libgtest-dev libgmock-dev
 )

@@ -1,9 +1,14 @@
-// A std::vector whose elements live in the process's memory pool: for large contents such as pixels.
+// A std::vector whose elements live in the process's memory pool: for large contents such as pixels. What
+// grows without a value (resize(n), the constructor of a size) is not initialised: memory that nothing has
+// written takes no page.
 #pragma once
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <new>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "base/memory_pool.h"
@@ -25,6 +30,15 @@ struct PoolAllocator {
   }
   void deallocate(T* data, std::size_t) noexcept {
     MemoryPool::process().release(reinterpret_cast<std::byte*>(data));
+  }
+  template <typename U>
+  void construct(U* at) noexcept {
+    static_assert(std::is_trivially_default_constructible_v<U>);
+    ::new (static_cast<void*>(at)) U;
+  }
+  template <typename U, typename... Args>
+  void construct(U* at, Args&&... args) {
+    std::construct_at(at, std::forward<Args>(args)...);
   }
   friend bool operator==(const PoolAllocator&, const PoolAllocator&) noexcept { return true; }
 };

@@ -34,6 +34,15 @@ void check_size(const Source& source, ImageFormat format, std::uint64_t width_px
          to_string(format), width_px, height_px, source.limits.max_pixels);
 }
 
+void check_ratio(const Source& source, ImageFormat format, std::uint64_t pixel_bytes, std::uint64_t n_stored,
+                 std::uint64_t best_ratio) {
+  constexpr std::uint64_t kSmall = 1 << 20;  // not worth a refusal
+  if (pixel_bytes > kSmall && pixel_bytes / best_ratio > n_stored)
+    fail_damaged(source, format,
+                 fmt::format("too short for its size: {} bytes cannot hold {} bytes of pixels", n_stored,
+                             pixel_bytes));
+}
+
 Image make_image(const Source& source, ImageFormat format, std::uint64_t width_px, std::uint64_t height_px) {
   check_size(source, format, width_px, height_px);
   Image image{static_cast<int>(width_px), static_cast<int>(height_px), {}};
@@ -41,19 +50,18 @@ Image make_image(const Source& source, ImageFormat format, std::uint64_t width_p
   return image;
 }
 
-void check_frames(const Source& source, ImageFormat format, std::size_t n_drawn, std::size_t n_kept,
-                  std::uint64_t pixels_per_frame) {
+void check_frames(const Source& source, ImageFormat format, const FrameCount& count) {
   const auto max_frames = static_cast<std::size_t>(source.limits.max_frames);
-  if (n_drawn > max_frames)
+  if (count.n_drawn > max_frames)
     fail(ErrorCode::kInvalidArgument, "{}: {}: more than {} frames", source.name, to_string(format),
          max_frames);
-  const auto check = [&](std::size_t n_frames, std::uint64_t max_pixels) {
-    if (n_frames * pixels_per_frame > max_pixels)
+  const auto check = [&](std::size_t n_frames, std::uint64_t pixels, std::uint64_t max_pixels) {
+    if (pixels > max_pixels)
       fail(ErrorCode::kInvalidArgument, "{}: {}: {} frames have {} pixels together, at most {} are allowed",
-           source.name, to_string(format), n_frames, n_frames * pixels_per_frame, max_pixels);
+           source.name, to_string(format), n_frames, pixels, max_pixels);
   };
-  check(n_kept, source.limits.max_animation_pixels);
-  check(n_drawn, source.limits.max_drawn_pixels);
+  check(count.n_kept, count.kept_pixels, source.limits.max_animation_pixels);
+  check(count.n_drawn, count.drawn_pixels, source.limits.max_drawn_pixels);
 }
 
 }  // namespace codec
@@ -75,6 +83,24 @@ constexpr std::array<std::pair<ImageFormat, std::string_view>, 7> kNames{{{Image
                                                                           {ImageFormat::kBmp, "BMP"},
                                                                           {ImageFormat::kPnm, "PNM"}}};
 
+bool looks_like_cursor(const codec::Bytes& bytes) { return bytes.has(0, 22) && bytes.u16(4, false) > 0; }
+
+// TGA has no mark at its start: newer files have one at their end, of older ones the header must make sense.
+bool looks_like_tga(const codec::Bytes& bytes) {
+  constexpr std::string_view kFooter("TRUEVISION-XFILE.\0", 18);
+  if (bytes.size() >= kFooter.size() && bytes.starts_with(bytes.size() - kFooter.size(), kFooter))
+    return true;
+  if (!bytes.has(0, 18)) return false;
+  const unsigned has_map = bytes.u8(1), type = bytes.u8(2), depth = bytes.u8(16);
+  const bool is_mapped = type == 1 || type == 9;
+  const bool is_direct = type == 2 || type == 10 || type == 3 || type == 11;
+  const bool has_depth = depth == 8 || depth == 15 || depth == 16 || depth == 24 || depth == 32;
+  const unsigned map_depth = bytes.u8(7);
+  return (is_mapped ? has_map == 1 && (map_depth == 16 || map_depth == 24 || map_depth == 32)
+                    : is_direct && has_map == 0) &&
+         has_depth && bytes.u16(12, false) > 0 && bytes.u16(14, false) > 0 && (bytes.u8(17) & 0xC0) == 0;
+}
+
 // Formats that are recognised only to say so.
 std::string_view other_format(std::span<const std::byte> file) {
   const codec::Bytes bytes(file);
@@ -90,6 +116,11 @@ std::string_view other_format(std::span<const std::byte> file) {
   if (bytes.starts_with(0, "Pf\n") || bytes.starts_with(0, "PF\n")) return "PFM";
   if (bytes.starts_with(0, "8BPS")) return "Photoshop";
   if (bytes.starts_with(0, "qoif")) return "QOI";
+  if (bytes.starts_with(0, std::string_view("\0\0\1\0", 4))) return "ICO (Windows icon)";
+  if (bytes.starts_with(0, std::string_view("\0\0\2\0", 4)) && looks_like_cursor(bytes))
+    return "CUR (Windows cursor)";
+  if (bytes.starts_with(0, "DDS ")) return "DDS";
+  if (looks_like_tga(bytes)) return "TGA";
   return {};
 }
 
@@ -177,7 +208,8 @@ std::vector<Image> decode_frames(std::span<const std::byte> bytes, const DecodeL
   const Header header = codec.probe(source);
   const std::uint64_t pixels =
       static_cast<std::uint64_t>(header.width_px) * static_cast<std::uint64_t>(header.height_px);
-  codec::check_frames(source, codec.format, 1, indices.size(), pixels);
+  codec::check_frames(source, codec.format,
+                      {.n_drawn = 1, .n_kept = indices.size(), .kept_pixels = indices.size() * pixels});
   std::vector<Frame> frames;
   if (codec.decode_animation == nullptr) {
     if (indices.front() == 0) frames.push_back({codec.decode(source), 0});

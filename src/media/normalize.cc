@@ -16,8 +16,8 @@ std::size_t n_bytes(SizePx size) {
 }
 
 Image filled(SizePx size, Rgb8 colour) {
+  if (colour == kBlack) return {size.width_px, size.height_px, PoolVector<std::uint8_t>(n_bytes(size), 0)};
   Image image{size.width_px, size.height_px, PoolVector<std::uint8_t>(n_bytes(size))};
-  if (colour == kBlack) return image;
   for (std::size_t i = 0; i < image.rgb.size(); i += 3) {
     image.rgb[i] = colour.r;
     image.rgb[i + 1] = colour.g;

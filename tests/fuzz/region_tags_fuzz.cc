@@ -77,7 +77,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const Region& region : all) check(region, plan.meta);
   Image image{
       plan.meta.width_px, plan.meta.height_px,
-      PoolVector<std::uint8_t>(static_cast<std::size_t>(plan.meta.width_px * plan.meta.height_px) * 3)};
+      PoolVector<std::uint8_t>(static_cast<std::size_t>(plan.meta.width_px * plan.meta.height_px) * 3, 0)};
   if (all.size() <= 64) draw_regions(image, all);
   return 0;
 }

@@ -1,5 +1,5 @@
-// Where the sources lie. Only source_dir.cc is compiled with that path, so that objects of tests are the same in every checkout
-// and ccache serves them.
+// Where the sources lie. Only source_dir.cc is compiled with that path, so that objects of tests are the same
+// in every checkout and ccache serves them.
 #pragma once
 
 #include <filesystem>

@@ -59,7 +59,8 @@ class BmpReader {
   void read_header();
   void read_masks(std::uint32_t header_bytes);
   void read_palette(std::uint64_t at, std::uint32_t n, std::size_t entry_bytes);
-  void read_row(const std::uint8_t* from, std::uint8_t* to) const;
+  bool any_alpha() const;
+  void read_row(const std::uint8_t* from, bool has_alpha, std::uint8_t* to) const;
   std::vector<std::uint8_t> read_runs() const;
 
   const Source& source_;
@@ -114,6 +115,10 @@ void BmpReader::read_header() {
   const bool is_coded = l.compression == kRle8 || l.compression == kRle4;
   const std::uint64_t last_row = (std::uint64_t{l.width} * l.bits + 7) / 8;  // its padding may be missing
   const std::uint64_t needed = is_coded ? 0 : l.row_bytes() * (l.height - 1) + last_row;
+  // Two bytes are a run of 255 pixels at most. Jumps over pixels could be longer, which only a hostile file
+  // makes of them.
+  if (is_coded)
+    check_ratio(source_, ImageFormat::kBmp, std::uint64_t{l.width} * l.height, source_.bytes.size(), 128);
   if (!bytes_.has(l.pixels_at, needed))
     damaged(fmt::format("the file is truncated: {} x {} pixels need {} bytes from byte {}, the file has {}",
                         l.width, l.height, needed, l.pixels_at, bytes_.size()));
@@ -134,7 +139,23 @@ void BmpReader::read_palette(std::uint64_t at, std::uint32_t n, std::size_t entr
     layout_.palette[i] = {bytes_.u8(at + 2), bytes_.u8(at + 1), bytes_.u8(at)};
 }
 
-void BmpReader::read_row(const std::uint8_t* from, std::uint8_t* to) const {
+// Programs that copy a screen leave the alpha of all pixels 0 and mean opaque ones.
+bool BmpReader::any_alpha() const {
+  const Layout& l = layout_;
+  if (l.fields[3].mask == 0) return false;
+  const std::size_t n = l.bits / 8;
+  for (std::uint32_t y = 0; y < l.height; ++y) {
+    const std::uint8_t* from = source_.data() + l.pixels_at + y * l.row_bytes();
+    for (std::uint32_t x = 0; x < l.width; ++x) {
+      std::uint32_t pixel = 0;
+      for (std::size_t i = n; i-- > 0;) pixel = pixel << 8 | from[n * x + i];
+      if ((pixel & l.fields[3].mask) != 0) return true;
+    }
+  }
+  return false;
+}
+
+void BmpReader::read_row(const std::uint8_t* from, bool has_alpha, std::uint8_t* to) const {
   const Layout& l = layout_;
   for (std::uint32_t x = 0; x < l.width; ++x, to += 3) {
     if (l.bits <= 8) {
@@ -148,7 +169,7 @@ void BmpReader::read_row(const std::uint8_t* from, std::uint8_t* to) const {
       std::uint32_t pixel = 0;
       for (std::size_t i = n; i-- > 0;) pixel = pixel << 8 | from[n * x + i];
       put_rgb(to, l.fields[0].value(pixel), l.fields[1].value(pixel), l.fields[2].value(pixel));
-      if (l.fields[3].mask == 0) continue;
+      if (l.fields[3].mask == 0 || !has_alpha) continue;
       const unsigned alpha = l.fields[3].value(pixel);
       put_rgb(to, over(to[0], alpha, source_.background.r), over(to[1], alpha, source_.background.g),
               over(to[2], alpha, source_.background.b));
@@ -215,7 +236,8 @@ Image BmpReader::decode() const {
     return image;
   }
   const std::uint8_t* row = source_.data() + l.pixels_at;
-  for (std::uint32_t y = 0; y < l.height; ++y) read_row(row + y * l.row_bytes(), place(y));
+  const bool has_alpha = any_alpha();
+  for (std::uint32_t y = 0; y < l.height; ++y) read_row(row + y * l.row_bytes(), has_alpha, place(y));
   return image;
 }
 

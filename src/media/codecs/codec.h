@@ -75,12 +75,34 @@ extern const Codec kPng, kJpeg, kWebp, kGif, kTiff, kBmp, kPnm;
 /// Throws Error(kInvalidFile) for a side of 0 and Error(kInvalidArgument) over a limit.
 void check_size(const Source& source, ImageFormat format, std::uint64_t width_px, std::uint64_t height_px);
 
-/// check_size, then a black image of that size.
+/// Throws Error(kInvalidFile) when the file cannot hold so many bytes of pixels: n_stored bytes of the
+/// format's best compression give n_stored * best_ratio. Call before memory for pixels is taken.
+void check_ratio(const Source& source, ImageFormat format, std::uint64_t pixel_bytes, std::uint64_t n_stored,
+                 std::uint64_t best_ratio);
+
+/// check_size, then an image of that size whose pixels are not initialised: its memory grows with the rows
+/// written.
 Image make_image(const Source& source, ImageFormat format, std::uint64_t width_px, std::uint64_t height_px);
 
-/// Checks that n_drawn frames of that size, n_kept of them kept, are within the limits; call before memory
-/// for the last of them is taken.
-void check_frames(const Source& source, ImageFormat format, std::size_t n_drawn, std::size_t n_kept,
-                  std::uint64_t pixels_per_frame);
+/// What the frames of an animation have cost so far.
+struct FrameCount {
+  std::size_t n_drawn = 0;
+  std::size_t n_kept = 0;
+  std::uint64_t drawn_pixels = 0;  // of the frames themselves where these are larger than the canvas
+  std::uint64_t kept_pixels = 0;
+
+  /// One more frame.
+  void add(std::uint64_t canvas_pixels, std::uint64_t frame_pixels, bool is_kept) {
+    ++n_drawn;
+    drawn_pixels += std::max(canvas_pixels, frame_pixels);
+    if (!is_kept) return;
+    ++n_kept;
+    kept_pixels += canvas_pixels;
+  }
+};
+
+/// Throws Error(kInvalidArgument) when these frames are over the limits; call before memory for the last of
+/// them is taken.
+void check_frames(const Source& source, ImageFormat format, const FrameCount& count);
 
 }  // namespace triptych::codec

@@ -21,6 +21,8 @@ bool matches(std::span<const std::byte> bytes) {
   return Bytes(bytes).starts_with(0, "GIF87a") || Bytes(bytes).starts_with(0, "GIF89a");
 }
 
+constexpr std::uint64_t kLzwRatio = 4096;  // one code of 12 bits stands for at most as many pixels
+
 struct Rectangle {
   int left = 0, top = 0, width = 0, height = 0;
 };
@@ -36,8 +38,10 @@ class GifReader {
   bool next_image();
   /// Passes over the pixel data of an image.
   void skip_pixels();
-  /// Draws the image over the canvas.
+  /// Draws the image over the canvas. Rows behind the last that the canvas shows are passed over.
   void draw(Image& canvas);
+  /// What draw() costs, in pixels of a canvas.
+  std::uint64_t drawn_pixels(const Image& canvas) const;
 
   Rectangle frame() const {
     return {gif_->Image.Left, gif_->Image.Top, gif_->Image.Width, gif_->Image.Height};
@@ -49,6 +53,9 @@ class GifReader {
  private:
   [[noreturn]] void fail_here() const;
   void read_extension();
+  void check_code_size() const;
+  void skip_rest();
+  int last_visible_row(const Image& canvas) const;
   std::array<Rgb8, 256> palette() const;
 
   static int read(GifFileType* gif, GifByteType* to, int n) {
@@ -81,6 +88,14 @@ void GifReader::fail_here() const {
   fail_damaged(source_, ImageFormat::kGif, text == nullptr ? "damaged data" : text);
 }
 
+// The last byte that giflib reads of a descriptor is the size of its codes; of a wrong one it says nothing.
+void GifReader::check_code_size() const {
+  if (position_ == 0 || position_ >= source_.bytes.size()) return;
+  if (const unsigned bits = source_.data()[position_ - 1]; bits > 8)
+    fail_damaged(source_, ImageFormat::kGif,
+                 fmt::format("LZW codes that start with {} bits, expected 2 to 8", bits));
+}
+
 void GifReader::read_extension() {
   int code = 0;
   GifByteType* block = nullptr;
@@ -99,7 +114,10 @@ bool GifReader::next_image() {
     if (type == TERMINATE_RECORD_TYPE) return false;
     if (type == EXTENSION_RECORD_TYPE) read_extension();
     if (type != IMAGE_DESC_RECORD_TYPE) continue;
-    if (DGifGetImageDesc(gif_) == GIF_ERROR) fail_here();
+    if (DGifGetImageDesc(gif_) == GIF_ERROR) {
+      check_code_size();
+      fail_here();
+    }
     return true;
   }
 }
@@ -112,12 +130,22 @@ void GifReader::skip_pixels() {
     if (DGifGetCodeNext(gif_, &block) == GIF_ERROR) fail_here();
 }
 
+// Of an image whose first rows were read.
+void GifReader::skip_rest() {
+  GifByteType* block = nullptr;
+  do {
+    if (DGifGetCodeNext(gif_, &block) == GIF_ERROR) fail_here();
+  } while (block != nullptr);
+}
+
 void GifReader::canvas_size(int& width_px, int& height_px) const {
   const Rectangle r = frame();
   width_px = std::max(gif_->SWidth, r.left + r.width);
   height_px = std::max(gif_->SHeight, r.top + r.height);
-  check_size(source_, ImageFormat::kGif, static_cast<std::uint64_t>(width_px),
-             static_cast<std::uint64_t>(height_px));
+  const auto width = static_cast<std::uint64_t>(width_px);
+  const auto height = static_cast<std::uint64_t>(height_px);
+  check_size(source_, ImageFormat::kGif, width, height);
+  check_ratio(source_, ImageFormat::kGif, width * height, source_.bytes.size(), kLzwRatio);
 }
 
 std::array<Rgb8, 256> GifReader::palette() const {
@@ -134,15 +162,33 @@ std::array<Rgb8, 256> GifReader::palette() const {
   return colours;
 }
 
+int GifReader::last_visible_row(const Image& canvas) const {
+  const Rectangle r = frame();
+  return std::clamp(r.left < canvas.width_px ? canvas.height_px - r.top : 0, 0, r.height) - 1;
+}
+
+std::uint64_t GifReader::drawn_pixels(const Image& canvas) const {
+  // No encoder makes frames larger than the canvas: pixels that are decoded and not shown weigh more than
+  // others.
+  constexpr std::uint64_t kHiddenWeight = 16;
+  const Rectangle r = frame();
+  const int last = last_visible_row(canvas);
+  // Odd rows come last in an interlaced image: if one of them is visible nearly all is read.
+  const int n_rows = gif_->Image.Interlace && last >= 0 ? r.height : last + 1;
+  const std::uint64_t read = static_cast<std::uint64_t>(r.width) * static_cast<std::uint64_t>(n_rows);
+  const std::uint64_t shown =
+      static_cast<std::uint64_t>(canvas.width_px) * static_cast<std::uint64_t>(canvas.height_px);
+  return read <= shown ? shown : shown + kHiddenWeight * (read - shown);
+}
+
 void GifReader::draw(Image& canvas) {
   const Rectangle r = frame();
-  if (r.width == 0 || r.height == 0) return skip_pixels();
-  check_size(source_, ImageFormat::kGif, static_cast<std::uint64_t>(r.width),
-             static_cast<std::uint64_t>(r.height));
-  // One LZW code of 12 bits stands for at most 4096 pixels.
-  if (static_cast<std::uint64_t>(r.width) * static_cast<std::uint64_t>(r.height) / 4096 >
-      source_.bytes.size())
-    fail_damaged(source_, ImageFormat::kGif, "too short for its size");
+  const int last_row = last_visible_row(canvas);
+  if (r.width == 0 || last_row < 0) return skip_pixels();
+  const auto width = static_cast<std::uint64_t>(r.width);
+  const auto height = static_cast<std::uint64_t>(r.height);
+  check_size(source_, ImageFormat::kGif, width, height);
+  check_ratio(source_, ImageFormat::kGif, width * height, source_.bytes.size(), kLzwRatio);
   const std::array<Rgb8, 256> colours = palette();
   std::vector<GifPixelType> line(static_cast<std::size_t>(r.width));
   const auto read_line = [&](int row) {
@@ -163,7 +209,8 @@ void GifReader::draw(Image& canvas) {
   };
   constexpr Pass kInterlaced[] = {{0, 8}, {4, 8}, {2, 4}, {1, 2}};
   if (!gif_->Image.Interlace) {
-    for (int row = 0; row < r.height; ++row) read_line(row);
+    for (int row = 0; row <= last_row; ++row) read_line(row);
+    if (last_row + 1 < r.height) skip_rest();
   } else {
     for (const Pass pass : kInterlaced)
       for (int row = pass.first; row < r.height; row += pass.step) read_line(row);
@@ -214,13 +261,15 @@ Image decode(const Source& source) {
 std::vector<Frame> decode_animation(const Source& source, const FrameChoice& choice) {
   GifReader reader(source);
   std::vector<Frame> frames;
+  FrameCount count;
   Image canvas;
   std::size_t index = 0;
   for (; !choice.is_past(index) && reader.next_image(); ++index) {
     if (index == 0) canvas = empty_canvas(source, reader);
     const bool is_kept = choice.has(index);
-    check_frames(source, ImageFormat::kGif, index + 1, frames.size() + (is_kept ? 1 : 0),
-                 static_cast<std::uint64_t>(canvas.width_px) * static_cast<std::uint64_t>(canvas.height_px));
+    count.add(static_cast<std::uint64_t>(canvas.width_px) * static_cast<std::uint64_t>(canvas.height_px),
+              reader.drawn_pixels(canvas), is_kept);
+    check_frames(source, ImageFormat::kGif, count);
     std::optional<Image> before;
     if (reader.control().DisposalMode == DISPOSE_PREVIOUS) before = canvas;
     reader.draw(canvas);
@@ -238,7 +287,7 @@ std::vector<int> durations_ms(const Source& source) {
   GifReader reader(source);
   std::vector<int> out;
   while (reader.next_image()) {
-    check_frames(source, ImageFormat::kGif, out.size() + 1, 0, 0);
+    check_frames(source, ImageFormat::kGif, {.n_drawn = out.size() + 1});
     out.push_back(reader.control().DelayTime * 10);
     reader.skip_pixels();
   }

@@ -164,9 +164,10 @@ Image JpegReader::decode() {
     fail_unsupported(source_, ImageFormat::kJpeg, fmt::format("{} bits per sample", info_.data_precision));
   // A block of 64 pixels takes at least a bit of Huffman code; with the widest subsampling a component has
   // 1/4 of them.
-  if (info_.arith_code == FALSE &&
-      std::uint64_t{info_.image_width} * info_.image_height / 2048 > source_.bytes.size())
-    fail_damaged(source_, ImageFormat::kJpeg, "too short for its size");
+  // Arithmetic codes adapt to far below a bit; what no encoder reaches is refused there too.
+  constexpr std::uint64_t kHuffmanRatio = 2048, kArithmeticRatio = 32768;
+  check_ratio(source_, ImageFormat::kJpeg, std::uint64_t{info_.image_width} * info_.image_height,
+              source_.bytes.size(), info_.arith_code == FALSE ? kHuffmanRatio : kArithmeticRatio);
   info_.out_color_space = n_channels == 1 ? JCS_GRAYSCALE : (n_channels == 3 ? JCS_RGB : JCS_CMYK);
   guarded([this] { jpeg_start_decompress(&info_); });
   Image image = make_image(source_, ImageFormat::kJpeg, info_.output_width, info_.output_height);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "media/codecs/bytes.h"
 
@@ -47,6 +48,32 @@ int exif_orientation(std::span<const std::byte> exif) noexcept {
   } catch (const OutOfBytes&) {
     return 0;
   }
+}
+
+int raw_profile_orientation(std::string_view text) noexcept {
+  for (int line = 0; line < 3; ++line) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return 0;
+    text.remove_prefix(end + 1);
+  }
+  std::vector<std::byte> exif;
+  int high = -1;  // digit
+  for (const char c : text) {
+    int digit = 0;
+    if (c >= '0' && c <= '9')
+      digit = c - '0';
+    else if (c >= 'a' && c <= 'f')
+      digit = c - 'a' + 10;
+    else if (c >= 'A' && c <= 'F')
+      digit = c - 'A' + 10;
+    else if (c == '\n' || c == '\r' || c == ' ' || c == '\t')
+      continue;
+    else
+      return 0;
+    if (high >= 0) exif.push_back(static_cast<std::byte>(high << 4 | digit));
+    high = high >= 0 ? -1 : digit;
+  }
+  return high >= 0 ? 0 : exif_orientation(exif);
 }
 
 int xmp_orientation(std::span<const std::byte> xmp) noexcept {

@@ -6,9 +6,12 @@
 // exactly that).
 #include <png.h>
 #include <setjmp.h>
+#include <zlib.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "media/codecs/bytes.h"
@@ -23,6 +26,59 @@ constexpr std::string_view kSignature("\x89PNG\r\n\x1a\n", 8);
 
 bool matches(std::span<const std::byte> bytes) { return Bytes(bytes).starts_with(0, kSignature); }
 
+// A text chunk (tEXt, zTXt, iTXt: PNG specification, section 11.3.3), read only where its keyword says that
+// it may hold an orientation.
+class TextChunk {
+ public:
+  TextChunk(std::span<const std::byte> type, std::span<const std::byte> data)
+      : type_(reinterpret_cast<const char*>(type.data()), type.size()),
+        data_(reinterpret_cast<const char*>(data.data()), data.size()) {}
+
+  bool has_keyword(std::string_view keyword) const {
+    return (type_ == "tEXt" || type_ == "zTXt" || type_ == "iTXt") && data_.size() > keyword.size() &&
+           data_.starts_with(keyword) && data_[keyword.size()] == '\0';
+  }
+  /// Inflated where it is compressed; empty when it is damaged.
+  std::string text() const {
+    std::string_view rest = data_.substr(data_.find('\0') + 1);
+    if (type_ == "tEXt") return std::string(rest);
+    if (type_ == "zTXt") return rest.empty() || rest[0] != 0 ? std::string() : inflated(rest.substr(1));
+    if (rest.size() < 2) return {};
+    const bool is_compressed = rest[0] != 0;
+    rest.remove_prefix(2);                     // flag and method
+    for (int field = 0; field < 2; ++field) {  // language, translated keyword
+      const std::size_t end = rest.find('\0');
+      if (end == std::string_view::npos) return {};
+      rest.remove_prefix(end + 1);
+    }
+    return is_compressed ? inflated(rest) : std::string(rest);
+  }
+
+ private:
+  static std::string inflated(std::string_view packed) {
+    constexpr std::size_t kMost_bytes = 1 << 20;  // Pillow's limit of a text chunk
+    z_stream stream{};
+    if (inflateInit(&stream) != Z_OK) return {};
+    const std::unique_ptr<z_stream, decltype(&inflateEnd)> end(&stream, inflateEnd);
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(packed.data()));
+    stream.avail_in = static_cast<uInt>(packed.size());
+    std::string out;
+    std::array<char, 4096> block;
+    for (int status = Z_OK; status == Z_OK;) {
+      stream.next_out = reinterpret_cast<Bytef*>(block.data());
+      stream.avail_out = static_cast<uInt>(block.size());
+      status = inflate(&stream, Z_NO_FLUSH);
+      if (status != Z_OK && status != Z_STREAM_END) return {};
+      out.append(block.data(), block.size() - stream.avail_out);
+      if (out.size() > kMost_bytes) return {};
+    }
+    return out;
+  }
+
+  std::string_view type_;
+  std::string_view data_;
+};
+
 // Walks the chunks; what a chunk says is trusted only as far as it is checked here.
 Header probe(const Source& source) try {
   const Bytes bytes(source.bytes);
@@ -31,17 +87,20 @@ Header probe(const Source& source) try {
   const std::uint32_t height = bytes.u32(20, true);
   check_size(source, ImageFormat::kPng, width, height);
   Header header{static_cast<int>(width), static_cast<int>(height), 1, (bytes.u8(25) & 4) != 0, false};
-  int from_exif = 0, from_xmp = 0;
-  constexpr std::string_view kXmp("XML:com.adobe.xmp\0", 18);  // with its end mark
+  int from_exif = 0, from_profile = 0, from_xmp = 0;
   for (std::uint64_t at = 8; bytes.has(at, 12); at += std::uint64_t{12} + bytes.u32(at, true)) {
     const std::uint32_t n = bytes.u32(at, true);
     if (!bytes.has(at + 8, n) || bytes.starts_with(at + 4, "IEND")) break;
     if (bytes.starts_with(at + 4, "tRNS")) header.has_alpha = true;
     if (bytes.starts_with(at + 4, "eXIf")) from_exif = exif_orientation(bytes.part(at + 8, n));
-    if (bytes.starts_with(at + 4, "iTXt") && n > kXmp.size() && bytes.starts_with(at + 8, kXmp))
-      from_xmp = xmp_orientation(bytes.part(at + 8, n));
+    const TextChunk chunk{bytes.part(at + 4, 4), bytes.part(at + 8, n)};
+    if (chunk.has_keyword("Raw profile type exif")) from_profile = raw_profile_orientation(chunk.text());
+    if (chunk.has_keyword("XML:com.adobe.xmp"))
+      from_xmp = xmp_orientation(std::as_bytes(std::span<const char>(chunk.text())));
   }
-  header.orientation = from_exif != 0 ? from_exif : std::max(from_xmp, 1);
+  header.orientation = 1;
+  for (const int found : {from_xmp, from_profile, from_exif})
+    if (found != 0) header.orientation = found;
   return header;
 } catch (const OutOfBytes&) {
   fail_damaged(source, ImageFormat::kPng, "the file ends inside its header");
@@ -112,14 +171,13 @@ void PngReader::read_header() {
 
 Image PngReader::decode() {
   guarded([this] { read_header(); });
-  Image image = make_image(source_, ImageFormat::kPng, png_get_image_width(png_, info_),
-                           png_get_image_height(png_, info_));
-  // Deflate cannot shrink below 1 : 1032, so a short file with a large header is refused before more memory
-  // is touched.
-  const auto packed_bytes =
-      std::uint64_t{png_get_rowbytes(png_, info_)} * static_cast<std::uint64_t>(image.height_px);
-  if (packed_bytes / 1032 > source_.bytes.size())
-    fail_damaged(source_, ImageFormat::kPng, "too short for its size");
+  constexpr std::uint64_t kDeflateRatio = 1032;
+  const std::uint64_t width = png_get_image_width(png_, info_);
+  const std::uint64_t height = png_get_image_height(png_, info_);
+  check_size(source_, ImageFormat::kPng, width, height);
+  check_ratio(source_, ImageFormat::kPng, png_get_rowbytes(png_, info_) * height, source_.bytes.size(),
+              kDeflateRatio);
+  Image image = make_image(source_, ImageFormat::kPng, width, height);
   int n_channels = 0;
   guarded([&] {
     const int depth = png_get_bit_depth(png_, info_);
@@ -171,7 +229,7 @@ void PngReader::read_through_buffer(Image& image, int n_channels) {
   const bool is_interlaced = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
   const std::size_t row_bytes = png_get_rowbytes(png_, info_);
   const auto height = static_cast<std::size_t>(image.height_px);
-  std::vector<std::uint8_t> buffer(row_bytes * (is_interlaced ? height : 1));
+  PoolVector<std::uint8_t> buffer(row_bytes * (is_interlaced ? height : 1));
   std::uint8_t* rows = buffer.data();
   if (is_interlaced)
     guarded([=, this] {

@@ -1,6 +1,6 @@
-// TIFF 6.0 with libtiff: first page, strips or tiles, any compression libtiff has, 1 to 16 bits per sample,
-// grey, palette, RGB, CMYK and YCbCr. Float, signed and 32-bit samples, CIE colour and raw sensor data are
-// refused by name.
+// TIFF 6.0 with libtiff: first page, strips or tiles, any compression libtiff has, 1, 2, 4, 8, 12 or 16 bits
+// per sample, grey, palette, RGB, CMYK and YCbCr. Float, signed and 32-bit samples, CIE colour and raw sensor
+// data are refused by name.
 //
 // As in Pillow: 16-bit colour keeps its high byte, palettes too; 16-bit grey is scaled by 1/257 (this
 // project's rule). Messages go to a handler of this handle, so nothing is printed and threads do not meet.
@@ -122,6 +122,12 @@ class TiffReader {
 
  private:
   [[noreturn]] void fail_here(std::string_view otherwise) const {
+    const std::string_view fault = input_.fault;
+    if (fault.find("Unsupported JPEG process") !=
+        std::string_view::npos)  // libjpeg's words, lossless for one
+      fail_unsupported(source_, ImageFormat::kTiff, fault);
+    if (fault.find("not configured") != std::string_view::npos)  // a compression that this libtiff lacks
+      fail_unsupported(source_, ImageFormat::kTiff, fault);
     fail_damaged(source_, ImageFormat::kTiff,
                  input_.fault[0] != '\0' ? std::string_view(input_.fault) : otherwise);
   }
@@ -130,9 +136,11 @@ class TiffReader {
     TIFFGetFieldDefaulted(tiff_.get(), tag, &value);
     return value;
   }
+  bool has_tag(std::uint32_t tag) const;
   void read_layout();
   void check_samples();
   void read_palette();
+  void check_tile(std::uint32_t width, std::uint32_t height) const;
   void read_blocks(Image& image);
   void read_rgba(Image& image);
   void put_row(const std::uint16_t* samples, std::uint32_t n, std::uint8_t* to) const;
@@ -143,6 +151,31 @@ class TiffReader {
   Layout layout_;
   std::array<Rgb8, 256> palette_{};
 };
+
+// Of a file without PhotometricInterpretation: fax data is black ink on white paper.
+std::uint16_t default_photometric(const Layout& l) {
+  if (l.samples >= 3) return PHOTOMETRIC_RGB;
+  const bool is_fax = l.compression == COMPRESSION_CCITTRLE || l.compression == COMPRESSION_CCITTRLEW ||
+                      l.compression == COMPRESSION_CCITTFAX3 || l.compression == COMPRESSION_CCITTFAX4;
+  return is_fax ? PHOTOMETRIC_MINISWHITE : PHOTOMETRIC_MINISBLACK;
+}
+
+// Whether the file itself holds the tag: libtiff declares samples that the file does not.
+bool TiffReader::has_tag(std::uint32_t tag) const try {
+  const Bytes bytes(source_.bytes);
+  const bool is_big_endian = TIFFIsBigEndian(tiff_.get()) != 0;
+  const bool is_big_tiff = bytes.u16(2, is_big_endian) == 43;
+  const std::uint64_t directory = TIFFCurrentDirOffset(tiff_.get());
+  const std::uint64_t n_entries =
+      bytes.u16(is_big_tiff && is_big_endian ? directory + 6 : directory, is_big_endian);
+  for (std::uint64_t i = 0; i < n_entries; ++i) {
+    const std::uint64_t entry = is_big_tiff ? directory + 8 + i * 20 : directory + 2 + i * 12;
+    if (bytes.u16(entry, is_big_endian) == tag) return true;
+  }
+  return false;
+} catch (const OutOfBytes&) {
+  return false;
+}
 
 void TiffReader::read_layout() {
   Layout& l = layout_;
@@ -156,14 +189,34 @@ void TiffReader::read_layout() {
   l.compression = field(TIFFTAG_COMPRESSION);
   l.orientation = field(TIFFTAG_ORIENTATION);
   if (TIFFGetField(tiff_.get(), TIFFTAG_PHOTOMETRIC, &l.photometric) == 0)
-    l.photometric = l.samples >= 3 ? PHOTOMETRIC_RGB : PHOTOMETRIC_MINISBLACK;
+    l.photometric = default_photometric(l);
   std::uint16_t n_extra = 0;
   std::uint16_t* extra = nullptr;
   TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_EXTRASAMPLES, &n_extra, &extra);
   if (n_extra > 0 && extra != nullptr &&
       (extra[0] == EXTRASAMPLE_ASSOCALPHA || extra[0] == EXTRASAMPLE_UNASSALPHA))
     l.alpha = extra[0];
+  // A fourth sample that nothing declares is alpha, as Pillow and libtiff's own reader take it.
+  if (l.photometric == PHOTOMETRIC_RGB && l.samples == 4 && !has_tag(TIFFTAG_EXTRASAMPLES))
+    l.alpha = EXTRASAMPLE_UNASSALPHA;
   check_samples();
+}
+
+// The most bytes that one byte of compressed data can become.
+std::uint64_t best_ratio(std::uint16_t compression) {
+  switch (compression) {
+    case COMPRESSION_NONE:
+      return 1;
+    case COMPRESSION_PACKBITS:
+      return 64;
+    case COMPRESSION_DEFLATE:
+    case COMPRESSION_ADOBE_DEFLATE:
+      return 1032;
+    case COMPRESSION_LZW:
+      return 2731;  // a code of 12 bits for 4096 bytes
+    default:
+      return 65536;  // a block of Zstandard, a blank row of a fax, ... : beyond what is found in pictures
+  }
 }
 
 void TiffReader::check_samples() {
@@ -200,20 +253,14 @@ void TiffReader::check_samples() {
   if (format != SAMPLEFORMAT_UINT && format != SAMPLEFORMAT_VOID)
     fail_unsupported(source_, ImageFormat::kTiff,
                      fmt::format("sample format {} (only unsigned integers are read)", format));
-  if (l.bits != 1 && l.bits != 2 && l.bits != 4 && l.bits != 8 && l.bits != 16)
+  if (l.bits != 1 && l.bits != 2 && l.bits != 4 && l.bits != 8 && l.bits != 12 && l.bits != 16)
     fail_unsupported(source_, ImageFormat::kTiff, fmt::format("{} bits per sample", l.bits));
   if (l.samples < l.colours || l.samples > kMaxSamples)
     fail_damaged(source_, ImageFormat::kTiff,
                  fmt::format("{} samples per pixel for {} colours", l.samples, l.colours));
   if (l.samples == l.colours) l.alpha = 0;
-  // LZW shrinks to 1 : 2730 at best, the others here to less; a short file with a large header stops before
-  // memory is taken.
-  const bool is_bounded = l.compression == COMPRESSION_NONE || l.compression == COMPRESSION_LZW ||
-                          l.compression == COMPRESSION_ADOBE_DEFLATE ||
-                          l.compression == COMPRESSION_DEFLATE || l.compression == COMPRESSION_PACKBITS;
-  const std::uint64_t raw_bytes = std::uint64_t{l.width} * l.height * l.samples * l.bits / 8;
-  if (is_bounded && raw_bytes / 4096 > source_.bytes.size())
-    fail_damaged(source_, ImageFormat::kTiff, "too short for its size");
+  check_ratio(source_, ImageFormat::kTiff, std::uint64_t{l.width} * l.height * l.samples * l.bits / 8,
+              source_.bytes.size(), best_ratio(l.compression));
 }
 
 void TiffReader::read_palette() {
@@ -232,6 +279,9 @@ void unpack(const std::uint8_t* from, unsigned bits, std::size_t n, std::size_t 
       std::memcpy(to, from + 2 * i, 2);
     } else if (bits == 8) {
       *to = from[i];
+    } else if (bits == 12) {
+      const std::uint8_t* at = from + i * 12 / 8;
+      *to = static_cast<std::uint16_t>(i % 2 == 0 ? at[0] << 4 | at[1] >> 4 : (at[0] & 15) << 8 | at[1]);
     } else {
       const std::size_t bit = i * bits;
       *to = static_cast<std::uint16_t>(from[bit / 8] >> (8 - bits - bit % 8) & ((1U << bits) - 1));
@@ -254,7 +304,9 @@ void TiffReader::put_row(const std::uint16_t* samples, std::uint32_t n, std::uin
       const Rgb8 colour = palette_[samples[0] & 255];
       put_rgb(rgb, colour.r, colour.g, colour.b);
     } else if (l.colours == 1) {
-      unsigned grey = l.bits == 16 ? grey16_to_8(samples[0]) : to_8_bits(samples[0], l.bits);
+      unsigned grey = to_8_bits(samples[0], l.bits);
+      if (l.bits == 16) grey = grey16_to_8(samples[0]);
+      if (l.bits == 12) grey = (samples[0] * 255U + 2047) / 4095;
       if (l.photometric == PHOTOMETRIC_MINISWHITE) grey = 255 - grey;
       put_rgb(rgb, grey, grey, grey);
     } else if (l.colours == 4) {
@@ -280,6 +332,18 @@ void TiffReader::put_row(const std::uint16_t* samples, std::uint32_t n, std::uin
   }
 }
 
+// The part of a tile outside the picture is memory for nothing: tiles are larger than the picture in small
+// pictures only.
+void TiffReader::check_tile(std::uint32_t width, std::uint32_t height) const {
+  constexpr std::uint64_t kUsual = 1024 * 1024;
+  const auto up_to_16 = [](std::uint64_t n) { return (n + 15) / 16 * 16; };
+  const std::uint64_t picture = up_to_16(layout_.width) * up_to_16(layout_.height);
+  if (std::uint64_t{width} * height > std::max(kUsual, 4 * picture))
+    fail_damaged(source_, ImageFormat::kTiff,
+                 fmt::format("tiles of {} x {} pixels in a picture of {} x {}", width, height, layout_.width,
+                             layout_.height));
+}
+
 // Strips are blocks as wide as the picture, tiles blocks of a fixed size; separate planes are sequences of
 // blocks.
 void TiffReader::read_blocks(Image& image) {
@@ -290,6 +354,7 @@ void TiffReader::read_blocks(Image& image) {
     TIFFGetField(tiff_.get(), TIFFTAG_TILEWIDTH, &block_width);
     TIFFGetField(tiff_.get(), TIFFTAG_TILELENGTH, &block_height);
     check_size(source_, ImageFormat::kTiff, block_width, block_height);
+    check_tile(block_width, block_height);
   } else {
     TIFFGetFieldDefaulted(tiff_.get(), TIFFTAG_ROWSPERSTRIP, &block_height);
     block_height = std::min(block_height, l.height);
@@ -303,7 +368,9 @@ void TiffReader::read_blocks(Image& image) {
   const tmsize_t stated = is_tiled ? TIFFTileSize(tiff_.get()) : TIFFStripSize(tiff_.get());
   if (stated < 0 || static_cast<std::uint64_t>(stated) != block_bytes)
     fail_here("strips or tiles of an unexpected size");
-  std::vector<std::uint8_t> blocks(block_bytes * n_planes);
+  check_ratio(source_, ImageFormat::kTiff, block_bytes * n_planes, source_.bytes.size(),
+              best_ratio(l.compression));
+  PoolVector<std::uint8_t> blocks(block_bytes * n_planes);
   std::vector<std::uint16_t> row(std::size_t{block_width} * l.samples);
   for (std::uint32_t top = 0; top < l.height; top += block_height) {
     const std::uint32_t n_rows = std::min(block_height, l.height - top);
@@ -334,7 +401,7 @@ void TiffReader::read_blocks(Image& image) {
 // Subsampled YCbCr without JPEG: libtiff's own converter. Asking for the stored orientation keeps rows as
 // they are.
 void TiffReader::read_rgba(Image& image) {
-  std::vector<std::uint32_t> raster(std::size_t{layout_.width} * layout_.height);
+  PoolVector<std::uint32_t> raster(std::size_t{layout_.width} * layout_.height);
   if (TIFFReadRGBAImageOriented(tiff_.get(), layout_.width, layout_.height, raster.data(),
                                 layout_.orientation, 1) == 0)
     fail_here("the pixel data is damaged");

@@ -79,6 +79,12 @@ std::vector<Frame> read_frames(const Source& source, const Header& header, const
   if (WebPAnimDecoderOptionsInit(&options) == 0)
     fail(ErrorCode::kInternal, "libwebpdemux has another version");
   options.color_mode = MODE_RGBA;
+  // The demuxer clears two canvases before it looks at data. Lossless data has no best ratio (a picture of
+  // one colour takes no bit a pixel); no encoder comes near this one where it would matter.
+  constexpr std::uint64_t kRatio = 65536;
+  check_ratio(source, ImageFormat::kWebp,
+              static_cast<std::uint64_t>(header.width_px) * static_cast<std::uint64_t>(header.height_px) * 3,
+              source.bytes.size(), kRatio);
   const WebPData data{source.data(), source.bytes.size()};
   const std::unique_ptr<WebPAnimDecoder, decltype(&WebPAnimDecoderDelete)> decoder(
       WebPAnimDecoderNew(&data, &options), WebPAnimDecoderDelete);
@@ -89,13 +95,20 @@ std::vector<Frame> read_frames(const Source& source, const Header& header, const
       static_cast<int>(info.canvas_height) != header.height_px)
     fail_damaged(source, ImageFormat::kWebp, "two different canvas sizes");
   const std::uint64_t pixels = std::uint64_t{info.canvas_width} * info.canvas_height;
-  if (choice.is_all()) check_frames(source, ImageFormat::kWebp, info.frame_count, info.frame_count, pixels);
+  if (choice.is_all())
+    check_frames(source, ImageFormat::kWebp,
+                 {.n_drawn = info.frame_count,
+                  .n_kept = info.frame_count,
+                  .drawn_pixels = info.frame_count * pixels,
+                  .kept_pixels = info.frame_count * pixels});
   if (info.frame_count == 0) fail_damaged(source, ImageFormat::kWebp, "an animation without frames");
   std::vector<Frame> frames;
+  FrameCount count;
   int shown_until_ms = 0;
   for (std::size_t index = 0; index < info.frame_count && !choice.is_past(index); ++index) {
     const bool is_kept = choice.has(index);
-    check_frames(source, ImageFormat::kWebp, index + 1, frames.size() + (is_kept ? 1 : 0), pixels);
+    count.add(pixels, pixels, is_kept);
+    check_frames(source, ImageFormat::kWebp, count);
     std::uint8_t* canvas = nullptr;
     int until_ms = 0;
     if (WebPAnimDecoderGetNext(decoder.get(), &canvas, &until_ms) == 0)
@@ -120,7 +133,8 @@ Image decode(const Source& source) {
   if (WebPInitDecoderConfig(&config) == 0) fail(ErrorCode::kInternal, "libwebp has another version");
   Image image = make_image(source, ImageFormat::kWebp, static_cast<std::uint64_t>(header.width_px),
                            static_cast<std::uint64_t>(header.height_px));
-  std::vector<std::uint8_t> rgba(header.has_alpha ? image.rgb.size() / 3 * 4 : 0);
+  PoolVector<std::uint8_t> rgba(header.has_alpha ? image.rgb.size() / 3 * 4
+                                                 : 0);  // libwebp fills it row by row
   config.output.colorspace = header.has_alpha ? MODE_RGBA : MODE_RGB;
   config.output.is_external_memory = 1;
   config.output.u.RGBA.rgba = header.has_alpha ? rgba.data() : image.rgb.data();
@@ -147,7 +161,7 @@ std::vector<int> durations_ms(const Source& source) {
   if (demuxer == nullptr) fail_damaged(source, ImageFormat::kWebp, "damaged animation");
   const std::uint32_t n_frames = WebPDemuxGetI(demuxer.get(), WEBP_FF_FRAME_COUNT);
   if (n_frames == 0) fail_damaged(source, ImageFormat::kWebp, "an animation without frames");
-  check_frames(source, ImageFormat::kWebp, n_frames, 0, 0);
+  check_frames(source, ImageFormat::kWebp, {.n_drawn = n_frames});
   std::vector<int> out;
   WebPIterator frame{};
   for (bool more = WebPDemuxGetFrame(demuxer.get(), 1, &frame) != 0; more;
