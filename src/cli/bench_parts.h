@@ -14,7 +14,7 @@
 #include "backend/exec_context.h"
 #include "base/profile.h"
 #include "cli/cost_model.h"
-#include "nn/weights.h"
+#include "weights/weights.h"
 
 namespace triptych::cli {
 

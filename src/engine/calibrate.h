@@ -11,8 +11,8 @@
 #include "backend/exec_context.h"
 #include "engine/load.h"
 #include "media/image.h"
-#include "nn/packed_weights.h"
 #include "tensor/activation_quant.h"
+#include "weights/packed_weights.h"
 
 namespace triptych {
 

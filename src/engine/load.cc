@@ -9,7 +9,7 @@
 #include "engine/calibrate.h"
 #include "engine/packed_directory.h"
 #include "io/mapped_file.h"
-#include "nn/weight_providers.h"
+#include "weights/weight_providers.h"
 
 namespace triptych {
 namespace {

@@ -10,7 +10,7 @@
 #include "base/thread_pool.h"
 #include "engine/load.h"
 #include "io/checkpoint.h"
-#include "nn/packed_weights.h"
+#include "weights/packed_weights.h"
 
 namespace triptych {
 

@@ -20,7 +20,7 @@
 #include "nn/logit_rows.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
-#include "nn/weight_names.h"
+#include "weights/weight_names.h"
 
 namespace triptych {
 namespace {

@@ -6,8 +6,8 @@
 #include "base/error.h"
 #include "models/model.h"
 #include "models/testing/golden_run.h"
-#include "nn/weight_providers.h"
 #include "support/shared_dir.h"
+#include "weights/weight_providers.h"
 
 namespace triptych {
 namespace {

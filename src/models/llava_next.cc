@@ -19,7 +19,7 @@
 #include "models/prompt_layout.h"
 #include "nn/llama_decoder.h"
 #include "nn/llava_vision.h"
-#include "nn/weight_names.h"
+#include "weights/weight_names.h"
 
 namespace triptych {
 namespace {

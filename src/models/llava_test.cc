@@ -4,7 +4,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "models/model.h"
-#include "nn/weight_providers.h"
+#include "weights/weight_providers.h"
 
 namespace triptych {
 namespace {

@@ -23,8 +23,8 @@
 #include "media/region.h"
 #include "media/video_sampling.h"
 #include "models/model_info.h"
-#include "nn/weights.h"
 #include "tensor/tensor.h"
+#include "weights/weights.h"
 
 namespace triptych {
 

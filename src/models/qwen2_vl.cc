@@ -16,7 +16,7 @@
 #include "nn/llama_decoder.h"
 #include "nn/norm.h"
 #include "nn/qwen_vision.h"
-#include "nn/weight_names.h"
+#include "weights/weight_names.h"
 
 namespace triptych {
 namespace {

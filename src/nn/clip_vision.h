@@ -14,7 +14,7 @@
 #include "backend/exec_context.h"
 #include "base/json.h"
 #include "nn/norm.h"
-#include "nn/weights.h"
+#include "weights/weights.h"
 
 namespace triptych {
 

@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
-#include "nn/weights.h"
+#include "weights/weights.h"
 
 namespace triptych {
 

@@ -11,7 +11,7 @@
 #include "backend/exec_context.h"
 #include "base/json.h"
 #include "nn/clip_vision.h"
-#include "nn/weights.h"
+#include "weights/weights.h"
 
 namespace triptych {
 

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "backend/exec_context.h"
-#include "nn/weights.h"
+#include "weights/weights.h"
 
 namespace triptych {
 

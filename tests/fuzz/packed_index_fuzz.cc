@@ -4,8 +4,8 @@
 #include <memory>
 #include <string_view>
 
-#include "nn/packed_weights.h"
 #include "only_errors.h"
+#include "weights/packed_weights.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triptych;

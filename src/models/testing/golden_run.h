@@ -22,7 +22,7 @@
 #include "io/safetensors.h"
 #include "media/image_decode.h"
 #include "models/model.h"
-#include "nn/weight_providers.h"
+#include "weights/weight_providers.h"
 
 namespace triptych::test {
 

@@ -12,7 +12,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/json.h"
 #include "models/model.h"
-#include "nn/weight_providers.h"
+#include "weights/weight_providers.h"
 
 namespace triptych::test {
 

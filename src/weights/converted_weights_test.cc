@@ -5,7 +5,7 @@
 #include <exception>
 
 #include "base/half.h"
-#include "nn/weight_providers.h"
+#include "weights/weight_providers.h"
 
 namespace triptych {
 namespace {

@@ -1,6 +1,6 @@
 // From published tensor names to weights a model can use. A WeightProvider answers for names and shapes
-// (nn/weight_providers.h: a checkpoint, or random values of a published shape); a Binder walks one scope of
-// it, checks every shape and counts what each part of a model takes.
+// (weights/weight_providers.h: a checkpoint, or random values of a published shape); a Binder walks one scope
+// of it, checks every shape and counts what each part of a model takes.
 #pragma once
 
 #include <cstdint>

@@ -12,9 +12,9 @@
 
 #include "base/error.h"
 #include "base/json.h"
-#include "nn/weight_providers.h"
 #include "tensor/packed_linear.h"
 #include "tensor/weight_table.h"
+#include "weights/weight_providers.h"
 
 namespace triptych {
 

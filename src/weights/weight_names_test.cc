@@ -1,4 +1,4 @@
-#include "nn/weight_names.h"
+#include "weights/weight_names.h"
 
 #include <gtest/gtest.h>
 

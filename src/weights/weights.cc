@@ -1,8 +1,8 @@
-#include "nn/weights.h"
+#include "weights/weights.h"
 
 #include "base/error.h"
-#include "nn/packed_weights.h"
 #include "tensor/convert.h"
+#include "weights/packed_weights.h"
 
 namespace triptych {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/packed_weights.h"
+#include "weights/packed_weights.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "nn/weight_providers.h"
+#include "weights/weight_providers.h"
 
 #include <algorithm>
 #include <cmath>

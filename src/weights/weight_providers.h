@@ -1,5 +1,5 @@
 // The ways to answer for weights: tensors of a checkpoint, the same converted or quantized while loading, or
-// random values of a published shape. Those of a converted directory: nn/packed_weights.h.
+// random values of a published shape. Those of a converted directory: weights/packed_weights.h.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "nn/weights.h"
 #include "tensor/weight_table.h"
+#include "weights/weights.h"
 
 namespace triptych {
 
