@@ -5,11 +5,14 @@ Usage: tools/check_layers.py [root]     prints file:line for each include that b
 
 Beyond the table: a model includes no other model's header unless it is a shared part (its name is not a registered family),
 a kernel file compiled for one instruction set includes only its contract, intrinsics and plain C headers, and nothing in src/
-includes anything by a relative path. Tests may look further down than their layer (the backend, checkpoints) but not up.
+includes anything by a relative path. Only cli reads a command line, prints and ends the process. Tests may look further down than their layer (the backend, checkpoints) but not up.
 """
 import pathlib
 import re
 import sys
+
+# What all layers above the engine may include.
+LIBRARY = ["base", "tensor", "io", "media", "text", "backend", "weights", "nn", "models/model.h", "engine"]
 
 # layer -> layers (or single headers) that it may include besides itself and its own subfolders
 LAYERS = {
@@ -25,18 +28,22 @@ LAYERS = {
     "weights": ["base", "tensor", "backend"],
     "nn": ["base", "tensor", "backend", "weights"],
     "models": ["base", "tensor", "media", "backend", "weights", "nn"],
+    "report": ["base", "tensor", "backend", "models/model.h"],
     "engine": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h"],
-    "compress": ["base", "tensor", "io", "media", "text", "backend", "weights", "nn", "models/model.h", "engine"],
-    "server": ["base", "tensor", "io", "media", "text", "backend", "weights", "nn", "models/model.h", "engine", "compress"],
-    "cli": ["base", "tensor", "io", "media", "text", "backend", "weights", "nn", "models/model.h", "engine", "compress", "server"],
-    "capi": ["base", "tensor", "io", "media", "text", "backend", "weights", "nn", "models/model.h", "engine", "compress", "server"],
+    "evaluation": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h", "engine", "report"],
+    "benchmark": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h", "engine", "report"],
+    "compress": [*LIBRARY, "evaluation", "report"],
+    "server": [*LIBRARY, "evaluation", "report", "compress"],
+    "cli": [*LIBRARY, "evaluation", "report", "benchmark", "compress", "server"],
+    "capi": [*LIBRARY, "compress", "server"],
 }
 # Headers that a layer above may include although the layer itself is closed to it: who makes a backend, and loads a model.
 EXTRA_FILES = {
     "engine": ["backend/cpu/cpu_backend.h"],
+    "report": ["backend/cpu/probe.h"],
     "compress": ["backend/cpu/cpu_backend.h"],
     "server": ["backend/cpu/cpu_backend.h"],
-    "cli": ["backend/cpu/cpu_backend.h", "backend/cpu/probe.h"],
+    "cli": ["backend/cpu/cpu_backend.h"],
     "capi": ["backend/cpu/cpu_backend.h"],
 }
 # What tests may use below their layer, to run with real weights on a real backend.
@@ -49,6 +56,10 @@ ISA_FILE = re.compile(r"_(avx2|avx512|avx512vnni|avx512bf16|neon|dotprod|i8mm)\.
 FAMILY_REGISTRATION = re.compile(r"\bregister_(\w+)\s*\(\s*ModelRegistry")
 INTRINSICS = {"immintrin.h", "arm_neon.h", "arm_fp16.h", "arm_bf16.h", "x86intrin.h", "smmintrin.h", "nmmintrin.h"}
 PLAIN_C = {"stddef.h", "stdint.h", "stdbool.h", "string.h", "math.h", "float.h", "limits.h"}
+
+# What a library leaves to the program; progress bars and the log are drawn by these two.
+PROGRAM_ONLY = re.compile(r"\bstd(?:out|err)\b|\bstd::(?:printf|puts|cout|cerr|exit|_Exit|abort)\b")
+PRINTERS = {"base/log.cc", "base/progress.cc"}
 
 
 def layer_of(path):
@@ -84,6 +95,15 @@ def check_isa_file(include, bracket):
     return None
 
 
+def check_library_line(line):
+    """What is wrong with a line of a library, or None."""
+    if line.lstrip().startswith("#include <CLI/"):
+        return "CLI11 outside cli"
+    code = re.sub(r'"(?:\\.|[^"\\])*"', '""', line).split("//")[0]
+    match = PROGRAM_ONLY.search(code)
+    return f"{match.group()}: a library neither prints nor ends the process" if match else None
+
+
 def families_of(src):
     """Model files that register a family: nobody else may include their headers."""
     out = set()
@@ -99,6 +119,10 @@ def check_file(path, relative, families):
         yield 1, "lies in no layer"
         return
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if layer != "cli" and not is_test(relative) and relative not in PRINTERS:
+            problem = check_library_line(line)
+            if problem:
+                yield number, problem
         match = INCLUDE.match(line)
         if not match:
             continue

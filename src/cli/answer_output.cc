@@ -7,7 +7,7 @@
 #include <cstdio>
 
 #include "cli/interrupt.h"
-#include "cli/text_table.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

@@ -6,19 +6,19 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
-#include "cli/bench.h"
-#include "cli/bench_compare.h"
-#include "cli/bench_html.h"
-#include "cli/bench_report.h"
+#include "benchmark/bench.h"
+#include "benchmark/bench_compare.h"
+#include "benchmark/bench_html.h"
+#include "benchmark/bench_report.h"
+#include "benchmark/dispatch_cost.h"
+#include "benchmark/published_shapes.h"
+#include "cli/bench_memory.h"
 #include "cli/commands.h"
-#include "cli/dispatch_cost.h"
 #include "cli/flags.h"
 #include "cli/json_output.h"
-#include "cli/machine.h"
-#include "cli/memory_report.h"
 #include "cli/output_file.h"
-#include "cli/published_shapes.h"
 #include "io/mapped_file.h"
+#include "report/machine.h"
 
 namespace triptych::cli {
 namespace {
@@ -53,7 +53,8 @@ std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& de
     return flags.model.open();
   }
   if (!flags.model.model.empty()) fail(ErrorCode::kInvalidArgument, "MODEL and --shapes exclude each other");
-  const Json config = published_config(flags.shapes, flags.n_layers);
+  Json config;
+  with_flag("--layers", [&] { config = published_config(flags.shapes, flags.n_layers); });
   LoadOptions options = flags.model.load_options();
   const std::string weights = flags.model.dtype == "auto" ? "fp16" : flags.model.dtype;
   description = fmt::format("{}, random {} weights", flags.shapes, weights);

@@ -14,8 +14,8 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/picture_file.h"
-#include "cli/text_table.h"
 #include "engine/packed_directory.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

@@ -7,10 +7,10 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/commands.h"
-#include "cli/eval.h"
 #include "cli/flags.h"
 #include "cli/json_output.h"
-#include "cli/text_table.h"
+#include "evaluation/eval.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

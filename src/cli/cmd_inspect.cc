@@ -6,13 +6,13 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/cost_model.h"
 #include "cli/flags.h"
 #include "cli/json_output.h"
-#include "cli/machine.h"
-#include "cli/text_table.h"
 #include "engine/engine.h"
 #include "engine/packed_directory.h"
+#include "report/cost_model.h"
+#include "report/machine.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

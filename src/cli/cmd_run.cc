@@ -17,10 +17,10 @@
 #include "cli/output_file.h"
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
-#include "cli/text_table.h"
 #include "engine/video_file.h"
 #include "media/draw.h"
 #include "media/image_encode.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

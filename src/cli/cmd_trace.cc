@@ -8,11 +8,11 @@
 #include "cli/flags.h"
 #include "cli/output_file.h"
 #include "cli/picture_file.h"
-#include "cli/tap_recorder.h"
-#include "cli/text_table.h"
-#include "cli/trace_shape.h"
 #include "engine/engine.h"
+#include "evaluation/tap_recorder.h"
+#include "evaluation/trace_shape.h"
 #include "io/safetensors.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

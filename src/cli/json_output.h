@@ -1,17 +1,11 @@
-// JSON for programs: members in the order they were added, never invalid.
+// JSON on stdout.
 #pragma once
 
-#include <string>
-
-#include <nlohmann/json.hpp>
+#include "report/json_text.h"
 
 namespace triptych::cli {
 
-using JsonOut = nlohmann::ordered_json;
-
-/// Text of a document: bytes that are not UTF-8 become U+FFFD, numbers that are not finite null.
-std::string to_json_text(const JsonOut& value, bool indented = true);
-/// The same with a newline, to stdout.
+/// The text of to_json_text with a newline, to stdout.
 void print_json(const JsonOut& value, bool indented = true);
 
 }  // namespace triptych::cli

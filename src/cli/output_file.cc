@@ -7,8 +7,8 @@
 #include <system_error>
 
 #include "base/error.h"
-#include "cli/text_table.h"
 #include "io/mapped_file.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

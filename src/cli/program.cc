@@ -11,7 +11,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/help_tree.h"
-#include "cli/text_table.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {

@@ -173,7 +173,7 @@ TEST(Errors, MessagesNameTheFlagAndWhatIsExpected) {
   expect_bad_input(ask(kModel, {"--vision-tower", "/nowhere"}), "vision tower: /nowhere: there is no such");
   expect_bad_input(ask(kModel, {"--ctx-size", "4096"}), "--ctx-size 4096: the model was trained for 1024");
   expect_bad_input(triptych({"bench", kModel.string(), "--prompt-tokens", "100000000"}),
-                   "--prompt-tokens and --decode: 100000033 tokens");
+                   "prompt_tokens and decode_tokens: 100000033");
   expect_bad_input(triptych({"convert", kModel.string(), "/nowhere/x/y", "--weights", "int8"}),
                    "/nowhere/x/y: cannot create: there is no folder /nowhere/x");
   expect_bad_input(triptych({"--what"}), "expected a verb, such as run, got \"--what\"");

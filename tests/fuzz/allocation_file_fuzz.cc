@@ -3,15 +3,14 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cli/allocation_file.h"
+#include "benchmark/allocation_file.h"
 #include "only_errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triptych;
   return fuzz::only_errors([&] {
     const std::string_view text(reinterpret_cast<const char*>(data), size);
-    const auto events = cli::parse_allocations(text, "fuzz");
-    fuzz::require(cli::parse_allocations(cli::allocation_text(events), "again") == events,
-                  "what is written is read");
+    const auto events = parse_allocations(text, "fuzz");
+    fuzz::require(parse_allocations(allocation_text(events), "again") == events, "what is written is read");
   });
 }

@@ -3,11 +3,11 @@
 #include <cstdint>
 #include <string_view>
 
-#include "cli/bench_compare.h"
+#include "benchmark/bench_compare.h"
 #include "only_errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace triptych::cli;
+  using namespace triptych;
   return triptych::fuzz::only_errors([&] {
     const EarlierBench earlier =
         parse_earlier_bench({reinterpret_cast<const char*>(data), size}, "earlier.json");

@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "base/error.h"
-#include "cli/eval.h"
-#include "cli/verify.h"
 #include "engine/engine.h"
 #include "engine/load.h"
+#include "evaluation/eval.h"
+#include "evaluation/verify.h"
 #include "support/shared_dir.h"
 #include "support/source_dir.h"
 
-namespace triptych::cli {
+namespace triptych {
 namespace {
 
 const std::filesystem::path kSource = test::source_dir();
@@ -122,4 +122,4 @@ TEST(Blip2, SharedModelRefusesWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace triptych::cli
+}  // namespace triptych

@@ -1,6 +1,6 @@
 // Whole models against the reference's values: those in the repository, and all others when the shared folder
 // is there.
-#include "cli/verify.h"
+#include "evaluation/verify.h"
 
 #include <gtest/gtest.h>
 
@@ -8,16 +8,16 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "cli/eval.h"
 #include "engine/engine.h"
 #include "engine/load.h"
+#include "evaluation/eval.h"
 #include "io/mapped_file.h"
 #include "io/safetensors.h"
 #include "media/image_decode.h"
 #include "support/shared_dir.h"
 #include "support/source_dir.h"
 
-namespace triptych::cli {
+namespace triptych {
 namespace {
 
 const std::filesystem::path kSource = test::source_dir();
@@ -258,4 +258,4 @@ TEST(Parity, EvalEqualsTheReference) {
 }
 
 }  // namespace
-}  // namespace triptych::cli
+}  // namespace triptych

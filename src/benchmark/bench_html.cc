@@ -1,0 +1,132 @@
+#include "benchmark/bench_html.h"
+
+#include <algorithm>
+
+#include "base/build_info.h"
+#include "report/heat_map.h"
+#include "report/html_text.h"
+#include "report/roofline_chart.h"
+#include "report/text_table.h"
+
+namespace triptych {
+namespace {
+
+constexpr std::string_view kStyle = R"(
+body { font: 14px/1.45 system-ui, sans-serif; color: #212529; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
+table { border-collapse: collapse; } td, th { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #dee2e6; white-space: nowrap; }
+th { font-weight: 600; } .left { text-align: left; } svg { display: block; max-width: 100%; height: auto; }
+svg text { font: 12px system-ui, sans-serif; fill: #343a40; } .grid { stroke: #e9ecef; } .roof { stroke: #212529; stroke-width: 1.6; }
+svg .roof-text { font-weight: 600; } svg .number { font-size: 10px; font-weight: 600; fill: #fff; }
+.legend span { display: inline-block; margin-right: 1.1rem; } .legend i { display: inline-block; width: .8rem; height: .8rem;
+margin-right: .3rem; border-radius: 2px; }
+)";
+
+struct HtmlCell {
+  std::string text;  // escaped by html_table
+  bool left = false;
+};
+
+std::string html_table(const std::vector<HtmlCell>& head, const std::vector<std::vector<std::string>>& rows) {
+  std::string out = "<table>\n<thead><tr>";
+  const auto tag = [&](std::size_t i) { return head[i].left ? " class=\"left\"" : ""; };
+  for (std::size_t i = 0; i < head.size(); ++i)
+    out += fmt::format("<th{}>{}</th>", tag(i), html_escape(head[i].text));
+  out += "</tr></thead>\n<tbody>\n";
+  for (const auto& row : rows) {
+    out += "<tr>";
+    for (std::size_t i = 0; i < row.size(); ++i)
+      out += fmt::format("<td{}>{}</td>", tag(i), html_escape(row[i]));
+    out += "</tr>\n";
+  }
+  return out + "</tbody>\n</table>\n";
+}
+
+std::string stages_html(const BenchReport& report, const MachineLimits& limits) {
+  std::vector<std::vector<std::string>> rows;
+  for (const BenchStage& stage : report.stages) {
+    const bool counted = stage.cost.flops + stage.cost.int8_ops > 0;
+    rows.push_back(
+        {stage.name, format_ms(stage.ms),
+         fmt::format("{:.1f} {}/s", static_cast<double>(stage.n_items) * 1000.0 / stage.ms, stage.unit),
+         counted ? format_count(ops_per_s(stage.cost, stage.ms)) + "OP/s" : "",
+         counted ? format_count(bytes_per_s(stage.cost, stage.ms)) + "B/s" : "",
+         counted ? format_percent(roofline_share(stage.cost, limits, stage.ms / 1000.0)) : ""});
+  }
+  std::string out =
+      html_table({{"stage", true}, {"time"}, {"rate"}, {"operations"}, {"bytes"}, {"of the roofline"}}, rows);
+  out += "<p>";
+  if (report.question_first_token_ms > 0)
+    out += fmt::format("Picture and a short question ({} tokens): first token after {}. ",
+                       report.n_question_tokens, format_ms(report.question_first_token_ms));
+  return out + fmt::format("Peak memory {}, of it keys and values {}.</p>\n",
+                           format_bytes(static_cast<double>(report.peak_memory_bytes)),
+                           format_bytes(static_cast<double>(report.kv_cache_bytes)));
+}
+
+std::string parts_html(const BenchReport& report, const MachineLimits& limits) {
+  const std::vector<RooflinePoint> points = roofline_points(report.parts);
+  std::string out = "<h2>Roofline</h2>\n" + roofline_svg(points, limits) + "<p class=\"legend\">";
+  for (const char* stage : {"tower", "projector", "prefill", "decode"})
+    out += fmt::format("<span><i style=\"background:{}\"></i>{}</span>", stage_color(stage), stage);
+  out +=
+      "</p>\n<p>Operands are counted once: weights, inputs and outputs in memory, cached keys and values. A "
+      "dot above the "
+      "slope works on operands that lie in a cache.</p>\n<h2>Parts</h2>\n";
+  std::vector<std::vector<std::string>> rows;
+  std::size_t next = 0;
+  for (const PartTiming& part : report.parts) {
+    const bool counted = next < points.size() && points[next].part == &part;
+    rows.push_back({counted ? fmt::format("{}", points[next].number) : "", part.stage, part.name,
+                    fmt::format("{:.0f}", part.count), format_ms(part.ms),
+                    counted ? fmt::format("{:.1f}", points[next].ops_per_byte) : "",
+                    counted ? format_count(points[next].ops_per_s) + "OP/s" : "",
+                    counted ? format_count(bytes_per_s(part.cost, part.ms)) + "B/s" : "",
+                    counted ? format_percent(roofline_share(part.cost, limits, part.ms / 1000.0)) : ""});
+    if (counted) ++next;
+  }
+  return out + html_table({{""},
+                           {"stage", true},
+                           {"part", true},
+                           {"calls"},
+                           {"time of a pass"},
+                           {"operations per byte"},
+                           {"operations"},
+                           {"bytes"},
+                           {"of the limit"}},
+                          rows);
+}
+
+std::string timeline_html(const BenchReport& report, int n_threads) {
+  std::vector<std::string> operations;
+  for (const PartTiming& part : report.parts) operations.push_back(part.name);
+  // The file stays small on machines with many threads.
+  const int n_bins = std::clamp(8000 / std::max(1, n_threads), 40, 240);
+  return "<h2>Threads over time</h2>\n<p>Colour: the part that took most of a moment. Strength: how much of "
+         "the moment the "
+         "thread was busy. Thread 0 runs the step and takes part in its loops.</p>\n" +
+         heat_maps_html(make_heat_maps(report.timeline, operations, n_threads, n_bins));
+}
+
+}  // namespace
+
+std::string bench_html(const std::vector<BenchRun>& runs, const MachineLimits& limits) {
+  std::string out = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>triptych "
+      "bench</title>\n"
+      "<style>{}</style>\n</head>\n<body>\n<h1>triptych bench</h1>\n<p>{}<br/>triptych {} ({})</p>\n",
+      kStyle, html_escape(limits_line(limits)), html_escape(build_info().version),
+      html_escape(build_info().revision));
+  for (const BenchRun& run : runs) {
+    out += fmt::format("<section>\n<h2>{}; weights {}; {} prompt tokens, {} of them from a picture</h2>\n",
+                       html_escape(run.model), html_escape(run.weights), run.report.n_prompt_tokens,
+                       run.report.n_image_tokens);
+    out += stages_html(run.report, limits);
+    if (!run.report.parts.empty()) out += parts_html(run.report, limits);
+    if (!run.report.timeline.empty()) out += timeline_html(run.report, limits.n_threads);
+    out += "</section>\n";
+  }
+  return out + "</body>\n</html>\n";
+}
+
+}  // namespace triptych
