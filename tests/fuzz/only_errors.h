@@ -9,11 +9,16 @@
 
 namespace triptych::fuzz {
 
+/// Whether the last call of only_errors ended in an Error.
+inline bool last_was_refused = false;
+
 template <typename Action>
 int only_errors(Action action) {
+  last_was_refused = false;
   try {
     action();
   } catch (const Error& error) {
+    last_was_refused = true;
     if (error.code() == ErrorCode::kInternal) {
       std::fprintf(stderr, "a check failed: %s\n", error.what());
       std::abort();

@@ -1,7 +1,7 @@
 // Drives a fuzz target without libFuzzer: every file of the corpus folders given, then changes of each (cut,
 // flipped bits, odd bytes, doubled and removed pieces). The changes are the same at every run; a run stops
 // after kSeconds. A target fails by crashing, by an exception it should not let out, or by ctest's time
-// limit.
+// limit, or by a seed whose name says otherwise.
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -12,6 +12,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include "only_errors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 
@@ -68,23 +70,39 @@ void run(const Bytes& bytes) {
   LLVMFuzzerTestOneInput(exact.data(), exact.size());
 }
 
+// A seed is what its name says: valid_* is accepted, bad_* refused; other names promise nothing.
+bool is_as_named(const std::filesystem::path& path) {
+  const std::string name = path.filename().string();
+  const bool refused = triptych::fuzz::last_was_refused;
+  if ((!name.starts_with("valid_") || !refused) && (!name.starts_with("bad_") || refused)) return true;
+  std::fprintf(stderr, "%s was %s\n", path.c_str(), refused ? "refused" : "accepted");
+  return false;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<Bytes> files;
+  std::vector<std::filesystem::path> seeds;
   for (int i = 1; i < argc; ++i) {
     std::vector<std::filesystem::path> paths;
     for (const auto& entry : std::filesystem::directory_iterator(argv[i]))
       if (entry.is_regular_file()) paths.push_back(entry.path());
     std::sort(paths.begin(), paths.end());
-    for (const auto& path : paths) files.push_back(read_file(path));
+    seeds.insert(seeds.end(), paths.begin(), paths.end());
   }
-  if (files.empty()) {
+  if (seeds.empty()) {
     std::fprintf(stderr, "no corpus files in the folders given\n");
     return 1;
   }
   run({});
-  for (const Bytes& file : files) run(file);
+  std::vector<Bytes> files;
+  int n_misnamed = 0;
+  for (const auto& path : seeds) {
+    files.push_back(read_file(path));
+    run(files.back());
+    n_misnamed += is_as_named(path) ? 0 : 1;
+  }
+  if (n_misnamed > 0) return 1;
 
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kSeconds);
   std::mt19937 random(20240501);
