@@ -8,6 +8,7 @@ namespace {
 TEST(Error, CarriesCodeAndContext) {
   try {
     fail(ErrorCode::kInvalidFile, "expected {}, got {}", 4, 2);
+    FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kInvalidFile);
     EXPECT_STREQ(error.with_context("a.json").what(), "a.json: expected 4, got 2");

@@ -9,6 +9,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -275,11 +277,26 @@ TEST(ThreadPool, WorkersTakeNoSignals) {
   EXPECT_EQ(is_blocked, (std::vector<int>{0, 1, 1}));
 }
 
-TEST(ThreadPool, StartsAndStopsOften) {
+// Threads of this process. One that was joined may be listed for a moment longer.
+int n_threads_after_exits(int expected) {
+  const auto count = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return static_cast<int>(std::distance(begin(tasks), end(tasks)));
+  };
+  for (int wait_ms = 0; wait_ms < 1000 && count() != expected; ++wait_ms)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return count();
+}
+
+TEST(ThreadPool, StartsAndStopsOftenAndLeavesNoThread) {
+  const int before = n_threads_after_exits(1);
+  std::atomic<int> n_calls{0};
   for (int i = 0; i < 100; ++i) {
     ThreadPool pool(4);
-    if (i % 2 == 0) pool.parallel_for(4, 1, [](std::size_t, std::size_t, int) {});
+    if (i % 2 == 0) pool.parallel_for(4, 1, [&](std::size_t, std::size_t, int) { ++n_calls; });
   }
+  EXPECT_EQ(n_calls, 50 * 4);
+  EXPECT_EQ(n_threads_after_exits(before), before);
 }
 
 // Every thread of a call computes as its caller does, and as before afterwards.

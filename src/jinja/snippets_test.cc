@@ -1,5 +1,5 @@
-// The snippets, one for each feature and odd corner of the language, against what Python's jinja2 gives (frozen
-// by tools/make_template_cases.py).
+// The snippets, one for each feature and odd corner of the language, against what Python's jinja2 gives
+// (frozen by tools/make_template_cases.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>

@@ -226,7 +226,7 @@ TEST(Animation, DamagedLaterFramesAreErrors) {
 
 TEST(DecodeErrors, NothingAndNonsense) {
   EXPECT_EQ(error_of({}).code(), ErrorCode::kInvalidFile);
-  EXPECT_THAT(error_of({}).what(), HasSubstr("x.img: the file is empty"));
+  EXPECT_THAT(error_of({}).what(), HasSubstr("x.img"));
   EXPECT_THAT(error_of(bytes_of("hello, I am a text file")).what(), HasSubstr("x.img: not an image"));
   Bytes random;
   for (unsigned i = 0; i < 20; ++i) random.push_back(static_cast<std::byte>(i * 37 + 11));
@@ -266,12 +266,11 @@ TEST(DecodeErrors, VariantsThatAreNotReadAreNamed) {
     ADD_FAILURE() << "no such tag";
     return tiff;
   };
-  EXPECT_THAT(error_of(with_tag(262 - 256, 8)).what(),
-              HasSubstr("photometric interpretation 8 is not supported"));
-  EXPECT_THAT(error_of(with_tag(258 - 256, 32)).what(), HasSubstr("32 bits per sample is not supported"));
+  EXPECT_THAT(error_of(with_tag(262 - 256, 8)).what(), HasSubstr("photometric interpretation 8"));
+  EXPECT_THAT(error_of(with_tag(258 - 256, 32)).what(), HasSubstr("32 bits per sample"));
   Bytes bmp = file("rgb.bmp");
   bmp[28] = std::byte{2};
-  EXPECT_THAT(error_of(bmp).what(), HasSubstr("2 bits per pixel is not supported"));
+  EXPECT_THAT(error_of(bmp).what(), HasSubstr("2 bits per pixel"));
 }
 
 // The truncation case: a JPEG without its last 128 bytes, without its half, without only its end marker.
@@ -318,35 +317,48 @@ TEST(DecodeErrors, DamagedPng) {
   EXPECT_EQ(error_of(first(whole, whole.size() - 2)).code(), ErrorCode::kInvalidFile);
 }
 
+struct Outcomes {
+  int n_files = 0, n_decoded = 0, n_refused = 0;
+};
+
 // Any prefix of any picture, and any picture with a byte changed, is decoded or refused with an Error that
 // names it.
-void expect_error_or_image(const Bytes& bytes, const std::string& what) {
+void expect_error_or_image(const Bytes& bytes, const std::string& what, Outcomes& outcomes) {
   for (const bool all_frames : {false, true}) try {
       const std::vector<Frame> frames =
           all_frames ? decode_animation(bytes, {.max_pixels = 1'000'000}, "x.img")
                      : std::vector<Frame>{{decode_image(bytes, {.max_pixels = 1'000'000}, "x.img"), 0}};
       EXPECT_FALSE(frames.empty()) << what;
+      ++outcomes.n_decoded;
     } catch (const Error& error) {
+      ++outcomes.n_refused;
       EXPECT_EQ(std::string(error.what()).rfind("x.img: ", 0), 0U) << what << ": " << error.what();
       EXPECT_NE(error.code(), ErrorCode::kInternal) << what << ": " << error.what();
     }
 }
 
 TEST(DecodeErrors, TruncationAnywhere) {
+  Outcomes outcomes;
   for (const char* folder : {"files", "extra"})
     for (const auto& entry : std::filesystem::directory_iterator(image_data() / folder)) {
       const Bytes whole = read_bytes(entry.path());
+      ++outcomes.n_files;
       const std::size_t step = std::max<std::size_t>(1, whole.size() / 40);
       for (std::size_t n = 0; n < whole.size(); n += step)
-        expect_error_or_image(first(whole, n), entry.path().filename().string());
+        expect_error_or_image(first(whole, n), entry.path().filename().string(), outcomes);
     }
+  EXPECT_GE(outcomes.n_files, 50);
+  // Most cuts go through the data of the picture; behind it some formats have bytes that nobody needs.
+  EXPECT_GT(outcomes.n_refused, 8 * outcomes.n_decoded);
 }
 
 TEST(DecodeErrors, FlippedBytesAnywhere) {
   std::uint32_t state = 1;
+  Outcomes outcomes;
   for (const char* folder : {"files", "extra"})
     for (const auto& entry : std::filesystem::directory_iterator(image_data() / folder)) {
       const Bytes whole = read_bytes(entry.path());
+      ++outcomes.n_files;
       for (int i = 0; i < 40; ++i) {
         Bytes bytes = whole;
         state = state * 1664525U + 1013904223U;
@@ -354,9 +366,13 @@ TEST(DecodeErrors, FlippedBytesAnywhere) {
         const std::size_t at =
             (state >> 8) % (i % 2 == 0 ? std::min<std::size_t>(64, bytes.size()) : bytes.size());
         bytes[at] = static_cast<std::byte>(state >> 24);
-        expect_error_or_image(bytes, fmt::format("{} byte {}", entry.path().filename().string(), at));
+        expect_error_or_image(bytes, fmt::format("{} byte {}", entry.path().filename().string(), at),
+                              outcomes);
       }
     }
+  EXPECT_GE(outcomes.n_files, 50);
+  EXPECT_GT(outcomes.n_decoded, 0);
+  EXPECT_GT(outcomes.n_refused, 0);
 }
 
 TEST(DecodeErrors, TruncatedFilesOfTheOtherFormats) {

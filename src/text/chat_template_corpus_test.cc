@@ -119,11 +119,14 @@ TEST(ChatTemplateCorpus, EveryTemplateGivesWhatJinja2Gives) {
 
 TEST(ChatTemplateCorpus, NoFileIsLeftOut) {
   const OrderedJson expected = read_json("expected.json");
+  std::size_t n_templates = 0;
   for (const auto& entry : std::filesystem::directory_iterator(kData)) {
     if (entry.path().extension() != ".jinja") continue;
+    ++n_templates;
     EXPECT_TRUE(expected.contains(entry.path().filename().string()))
         << entry.path() << ": run tools/make_template_cases.py";
   }
+  EXPECT_EQ(n_templates, expected.size());
 }
 
 /// The text of messages is marked and everything a template writes is not, for every template and

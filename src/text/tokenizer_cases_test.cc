@@ -100,7 +100,9 @@ class DirectoryCases : public testing::TestWithParam<const char*> {};
 TEST_P(DirectoryCases, EqualTheReference) {
   const fs::path folder = data_directory() / GetParam();
   const auto tokenizer = Tokenizer::from_directory(folder);
-  for (const Json& c : read_json(folder / "cases.json")) check_case(*tokenizer, c);
+  const Json cases = read_json(folder / "cases.json");
+  ASSERT_GE(cases.size(), 7U);
+  for (const Json& c : cases) check_case(*tokenizer, c);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DirectoryCases,
