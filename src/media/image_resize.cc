@@ -166,14 +166,14 @@ struct Kernels {
 };
 
 Kernels kernels() {
-  const Isa isa = active_isa();
+  const CpuFeatures features = active_features();
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512) return {rk::horizontal_avx512, rk::vertical_avx512};
-  if (isa >= Isa::kAvx2) return {rk::horizontal_avx2, rk::vertical_avx2};
+  if (features.has_all(Isa::kAvx512)) return {rk::horizontal_avx512, rk::vertical_avx512};
+  if (features.has_all(Isa::kAvx2)) return {rk::horizontal_avx2, rk::vertical_avx2};
 #elif defined(__aarch64__)
-  if (isa >= Isa::kNeon) return {rk::horizontal_neon, rk::vertical_neon};
+  if (features.has_all(Isa::kNeon)) return {rk::horizontal_neon, rk::vertical_neon};
 #endif
-  static_cast<void>(isa);
+  static_cast<void>(features);
   return {};
 }
 

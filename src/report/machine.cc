@@ -8,6 +8,8 @@
 #include <limits>
 #include <string>
 
+#include "base/cpu_info.h"
+
 namespace triptych {
 namespace {
 
@@ -47,7 +49,7 @@ MeasuredLimits measure_limits(int n_threads) {
   // A quarter of the free memory is the most; a smaller buffer would measure a cache.
   const std::size_t wanted = std::clamp(4 * last_cache_bytes(), 256 * kMiB, 1024 * kMiB);
   const std::size_t most = std::max(64 * kMiB, available_memory_bytes() / 4);
-  MachineProbe probe(n_threads > 0 ? n_threads : usable_cpus(), active_isa(), std::min(wanted, most));
+  MachineProbe probe(n_threads > 0 ? n_threads : usable_cpus(), active_features(), std::min(wanted, most));
   return probe.measure();
 }
 

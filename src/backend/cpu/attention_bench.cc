@@ -29,8 +29,8 @@ void BM_Attention(benchmark::State& state) {
   const bool causal = state.range(3) != 0;
   const int n_threads = static_cast<int>(state.range(4));
   const bool int8 = state.range(5) != 0;
-  Runtime runtime(n_threads, false, active_isa());
-  MachineProbe probe(n_threads, active_isa(), std::size_t{4} << 20);
+  Runtime runtime(n_threads, false, active_features());
+  MachineProbe probe(n_threads, active_features(), std::size_t{4} << 20);
   const Tensor qkv = numbers({n, 3 * heads * d});
   const auto part = [&](std::int64_t i) {
     return qkv.view().cols(i * heads * d, (i + 1) * heads * d).split_last(heads, d);
@@ -75,8 +75,8 @@ void BM_Decode(benchmark::State& state) {
   const auto dtype = static_cast<KvDType>(state.range(3));
   const int n_threads = static_cast<int>(state.range(4));
   const int d = 128;
-  Runtime runtime(n_threads, false, active_isa());
-  MachineProbe probe(n_threads, active_isa());
+  Runtime runtime(n_threads, false, active_features());
+  MachineProbe probe(n_threads, active_features());
   const int n_pages = (n_context + 63) / 64;
   const std::int64_t layer_bytes = std::int64_t{2} * n_context * kv_heads * kv_row_size_bytes(dtype, d);
   const int n_layers = static_cast<int>(std::max<std::int64_t>(1, (std::int64_t{256} << 20) / layer_bytes));

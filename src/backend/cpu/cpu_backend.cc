@@ -108,16 +108,16 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
-      : runtime_(options.n_threads, options.pin, options.isa.value_or(active_isa())),
+      : runtime_(options.n_threads, options.pin, options.isa ? *options.isa : active_features()),
         exact_groups_(options.exact_groups),
         int8_attention_(options.int8_attention) {
     runtime_.bf16_activations = options.bf16_activations;
-    if (!has_isa(runtime_.isa))
-      fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(runtime_.isa));
+    const CpuFeatures lacking = runtime_.features - detected_features();
+    if (!lacking.empty()) fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(lacking));
   }
 
   std::string describe() const override {
-    return fmt::format("cpu {}, {} thread{}", to_string(runtime_.isa), n_threads(),
+    return fmt::format("cpu {}, {} thread{}", to_string(preset_of(runtime_.features)), n_threads(),
                        n_threads() == 1 ? "" : "s");
   }
   int n_threads() const noexcept override { return runtime_.n_threads(); }

@@ -14,14 +14,14 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "base/cpu_info.h"
+#include "base/cpu_features.h"
 
 namespace triptych {
 
 struct CpuBackendOptions {
-  int n_threads = 0;       // < 1: usable_cpus()
-  bool pin = false;        // bind worker threads to processors
-  std::optional<Isa> isa;  // active_isa() when empty; must not exceed what the machine has
+  int n_threads = 0;               // < 1: usable_cpus()
+  bool pin = false;                // bind worker threads to processors
+  std::optional<CpuFeatures> isa;  // active_features() when empty; must be among those of the machine
   // int4: products of many rows use the groups' scales, not 8-bit weights made of them
   bool exact_groups = false;
   // products of many rows with bfloat16 weights round x to bfloat16, where the instruction set gains by it

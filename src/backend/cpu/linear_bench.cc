@@ -57,8 +57,8 @@ void run(benchmark::State& state, bool many, DType dtype) {
   const std::int64_t n = state.range(2);
   const int n_threads = static_cast<int>(state.range(3));
   const Matrices w(n, k, dtype, many ? 1 : std::size_t{400} << 20);
-  Runtime runtime(n_threads, false, active_isa());
-  MachineProbe probe(n_threads, active_isa(), many ? std::size_t{4} << 20 : std::size_t{256} << 20);
+  Runtime runtime(n_threads, false, active_features());
+  MachineProbe probe(n_threads, active_features(), many ? std::size_t{4} << 20 : std::size_t{256} << 20);
   std::vector<float> x(static_cast<std::size_t>(m * k));
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 17) * 0.1F - 0.8F;
   std::vector<float> y(static_cast<std::size_t>(m * n));

@@ -37,8 +37,8 @@ void run(benchmark::State& state, const char* format) {
   const std::int64_t n = state.range(2);
   const int n_threads = static_cast<int>(state.range(3));
   const bool many = m > 64;
-  Runtime runtime(n_threads, false, active_isa());
-  MachineProbe probe(n_threads, active_isa(), many ? std::size_t{4} << 20 : std::size_t{256} << 20);
+  Runtime runtime(n_threads, false, active_features());
+  MachineProbe probe(n_threads, active_features(), many ? std::size_t{4} << 20 : std::size_t{256} << 20);
   // Copies that exceed the caches together.
   const std::int64_t weight_bytes = n * k / 2;
   const std::int64_t n_copies = many ? 1 : (std::int64_t{400} << 20) / weight_bytes;

@@ -92,8 +92,7 @@ TEST(LinearS8, SameBitsForAnyThreadsRowsAndInstructions) {
   const auto w = random_matrix(DType::kBF16, 700, 515, 1);
   const auto x = random_matrix(DType::kF32, 90, 515, 2);
   std::vector<float> first;
-  for (const Isa isa : known_isas()) {
-    if (isa > active_isa()) continue;
+  for (const Isa isa : usable_isas()) {
     for (const int n_threads : {1, 2, 3}) {
       const auto backend = make_cpu_backend({.n_threads = n_threads, .pin = false, .isa = isa});
       const auto weight = backend->prepare_linear(spec_of({entry(w)}));

@@ -37,8 +37,8 @@ struct alignas(64) Sink {
 }  // namespace
 
 struct MachineProbe::State {
-  State(int n_threads, Isa isa, std::size_t buffer_bytes)
-      : kernels(kernels::probe_kernels(isa)),
+  State(int n_threads, CpuFeatures features, std::size_t buffer_bytes)
+      : kernels(kernels::probe_kernels(features)),
         pool(n_threads),
         sinks(static_cast<std::size_t>(pool.n_threads())),
         buffer(Buffer::allocate(buffer_bytes + kHugePage_bytes)),
@@ -85,8 +85,8 @@ struct MachineProbe::State {
   std::size_t n_pieces;  // of the buffer, for read_bytes
 };
 
-MachineProbe::MachineProbe(int n_threads, Isa isa, std::size_t read_buffer_bytes)
-    : state_(std::make_unique<State>(n_threads, isa, read_buffer_bytes)) {}
+MachineProbe::MachineProbe(int n_threads, CpuFeatures features, std::size_t read_buffer_bytes)
+    : state_(std::make_unique<State>(n_threads, features, read_buffer_bytes)) {}
 MachineProbe::~MachineProbe() = default;
 
 int MachineProbe::n_threads() const noexcept { return state_->pool.n_threads(); }

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <memory>
 
-#include "base/cpu_info.h"
+#include "base/cpu_features.h"
 
 namespace triptych {
 
@@ -48,7 +48,8 @@ class MachineProbe {
  public:
   /// `read_buffer_bytes` (at least 1 MB) should be several times the last cache. Allocates and touches it, in
   /// huge pages where the system grants them. The threads read in turn from pieces of 1 MB.
-  explicit MachineProbe(int n_threads, Isa isa, std::size_t read_buffer_bytes = std::size_t{256} << 20);
+  explicit MachineProbe(int n_threads, CpuFeatures features,
+                        std::size_t read_buffer_bytes = std::size_t{256} << 20);
   ~MachineProbe();
 
   int n_threads() const noexcept;

@@ -7,7 +7,7 @@ namespace triptych {
 namespace {
 
 void BM_Limits(benchmark::State& state) {
-  MachineProbe probe(static_cast<int>(state.range(0)), active_isa());
+  MachineProbe probe(static_cast<int>(state.range(0)), active_features());
   MachineLimits best;
   for (auto _ : state) best = probe.measure(7).highest;
   state.counters["fp32_GFLOPS"] = best.fp32_flops_per_s / 1e9;

@@ -48,20 +48,20 @@ Buffer WeightMemory::take(std::size_t size_bytes) {
   return Buffer::wrap(std::move(owner), data, size_bytes);
 }
 
-Runtime::Runtime(int n_threads, bool pin, Isa isa_used)
-    : isa(isa_used),
-      gemm(kernels::gemm_kernels(isa_used)),
-      gemm_bf16(kernels::gemm_bf16_kernels(isa_used)),
-      gemm_s8(kernels::gemm_s8_kernels(isa_used)),
-      gemm_s4(kernels::gemm_s4_kernels(isa_used)),
-      gemv(kernels::gemv_kernels(isa_used)),
-      attention(kernels::attention_kernels(isa_used)),
-      attention_s8(kernels::attention_s8_kernels(isa_used)),
-      kv_rows(kernels::kv_row_kernels(isa_used)),
-      norm(kernels::norm_kernels(isa_used)),
-      pointwise(kernels::pointwise_kernels(isa_used)),
-      rows(kernels::row_kernels(isa_used)),
-      quantize_weight(kernels::quantize_weight_kernels(isa_used)),
+Runtime::Runtime(int n_threads, bool pin, CpuFeatures features_used)
+    : features(features_used),
+      gemm(kernels::gemm_kernels(features_used)),
+      gemm_bf16(kernels::gemm_bf16_kernels(features_used)),
+      gemm_s8(kernels::gemm_s8_kernels(features_used)),
+      gemm_s4(kernels::gemm_s4_kernels(features_used)),
+      gemv(kernels::gemv_kernels(features_used)),
+      attention(kernels::attention_kernels(features_used)),
+      attention_s8(kernels::attention_s8_kernels(features_used)),
+      kv_rows(kernels::kv_row_kernels(features_used)),
+      norm(kernels::norm_kernels(features_used)),
+      pointwise(kernels::pointwise_kernels(features_used)),
+      rows(kernels::row_kernels(features_used)),
+      quantize_weight(kernels::quantize_weight_kernels(features_used)),
       pool_(n_threads, pin),
       per_thread_(static_cast<std::size_t>(pool_.n_threads())) {}
 

@@ -1,4 +1,5 @@
-// What the operations of the CPU backend share: threads, the kernels of one instruction set, scratch memory.
+// What the operations of the CPU backend share: threads, the kernels of the instruction sets in use, scratch
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +21,7 @@
 #include "backend/cpu/kernels/quantize_weight/quantize_weight.h"
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/op_args.h"
-#include "base/cpu_info.h"
+#include "base/cpu_features.h"
 #include "base/function_ref.h"
 #include "base/thread_pool.h"
 #include "tensor/tensor.h"
@@ -59,9 +60,9 @@ struct LoopPlan {
 
 class Runtime {
  public:
-  Runtime(int n_threads, bool pin, Isa isa);
+  Runtime(int n_threads, bool pin, CpuFeatures features);
 
-  const Isa isa;
+  const CpuFeatures features;
   const kernels::GemmKernels& gemm;
   const kernels::GemmKernels* const gemm_bf16;  // null: none
   const kernels::GemmS8Kernels& gemm_s8;

@@ -57,7 +57,7 @@ std::vector<float> floats(const TensorView& y) {
 }
 
 TEST(ActivationQuant, ProductsAreThoseOfRoundedInputs) {
-  for (const Isa isa : kernels::isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const auto backend = make_cpu_backend({2, false, isa});
     for (const bool with_bias : {false, true})
       for (const std::int64_t k : {1, 66, 300})
@@ -95,7 +95,7 @@ TEST(ActivationQuant, ProductsAreThoseOfRoundedInputs) {
 
 // One linear after another: codes handed over, against float rows that the second rounds by itself.
 TEST(ActivationQuant, CodesGiveTheBitsOfRoundingLater) {
-  for (const Isa isa : kernels::isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const int n_threads : {1, 2}) {
       const auto backend = make_cpu_backend({n_threads, false, isa});
       const Tensor norm_weight = random_tensor({96}, 5);

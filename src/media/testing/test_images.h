@@ -85,24 +85,16 @@ inline void expect_same(const Image& got, const Image& want, int tolerance, cons
                 << ", expected " << int{want.rgb.at(d.first)};
 }
 
-/// Instruction sets from scalar to the one in use.
-inline std::vector<Isa> isas() {
-  std::vector<Isa> all;
-  for (const Isa isa : known_isas())
-    if (isa <= active_isa()) all.push_back(isa);
-  return all;
-}
-
-/// Sets the instruction set back at the end of a scope.
+/// Sets the instruction sets back at the end of a scope.
 class IsaScope {
  public:
-  IsaScope() : before_(active_isa()) {}
-  ~IsaScope() { set_active_isa(before_); }
+  IsaScope() : before_(active_features()) {}
+  ~IsaScope() { set_active_features(before_); }
   IsaScope(const IsaScope&) = delete;
   IsaScope& operator=(const IsaScope&) = delete;
 
  private:
-  Isa before_;
+  CpuFeatures before_;
 };
 
 /// Pixels from a fixed generator, half of them only 0 or 255 (these reach the clipping).

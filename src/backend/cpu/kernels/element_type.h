@@ -4,7 +4,7 @@
 
 namespace triptych {
 
-enum class Isa;  // base/cpu_info.h
+class CpuFeatures;  // base/cpu_features.h
 
 /// Kernels compute in float32; these are the formats they load from and store to memory.
 enum class ElementType : int { kF32, kF16, kBF16 };

@@ -16,14 +16,6 @@
 
 namespace triptych::kernels {
 
-/// The instruction sets a test compares: all up to the active one.
-inline std::vector<Isa> isas_to_test() {
-  std::vector<Isa> isas;
-  for (const Isa isa : known_isas())
-    if (isa <= active_isa()) isas.push_back(isa);
-  return isas;
-}
-
 inline constexpr ElementType kElementTypes[] = {ElementType::kF32, ElementType::kF16, ElementType::kBF16};
 
 /// Normal numbers, reproducible.

@@ -10,17 +10,17 @@ ptrdiff_t attention_scratch_floats(int head_dim) {
   return d * (2 * kAttentionMaxRows + 4 * kKeyBlock + 16) + kKeyBlock * kPanelFloats;
 }
 
-const AttentionKernels& attention_kernels(Isa isa) {
-  return first_supported<AttentionKernels>(isa, {
+const AttentionKernels& attention_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kAttentionAvx512}, {Isa::kAvx2, &kAttentionAvx2},
+  return first_supported<AttentionKernels>(
+      features,
+      {{kNeedsAvx512, &kAttentionAvx512}, {kNeedsAvx2, &kAttentionAvx2}, {kNeedsNothing, &kAttentionScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kAttentionNeon},
+  return first_supported<AttentionKernels>(
+      features, {{kNeedsNeon, &kAttentionNeon}, {kNeedsNothing, &kAttentionScalar}});
+#else
+  return first_supported<AttentionKernels>(features, {{kNeedsNothing, &kAttentionScalar}});
 #endif
-    {
-      Isa::kScalar, &kAttentionScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

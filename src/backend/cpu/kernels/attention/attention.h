@@ -61,7 +61,7 @@ struct AttentionKernels {
   void (*attention)(const AttentionBlock& block);
 };
 
-const AttentionKernels& attention_kernels(Isa isa);
+const AttentionKernels& attention_kernels(CpuFeatures features);
 
 extern const AttentionKernels kAttentionScalar;
 extern const AttentionKernels kAttentionAvx2;

@@ -108,7 +108,7 @@ void check(const AttentionKernels& kernels, const Problem& p) {
 }
 
 TEST(Attention, MatchesTheOracle) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const AttentionKernels& kernels = attention_kernels(isa);
     for (const int head_dim : {1, 8, 24, 31, 64, 80, 88, 104, 128})
       for (const int n_rows : {1, 3, 8, 9, 33})
@@ -121,7 +121,7 @@ TEST(Attention, MatchesTheOracle) {
 }
 
 TEST(Attention, PagesAndTypes) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const ElementType type : kElementTypes)
       for (const int page_tokens : {1, 16, 37, 64})
         for (const int n_rows : {1, 4, 40})
@@ -131,7 +131,7 @@ TEST(Attention, PagesAndTypes) {
 }
 
 TEST(Attention, HugeScoresAreStable) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const int n_rows : {2, 20}) {
       Operands operands({n_rows, 150, 64, ElementType::kF32, false, 0, 3000.0F});
       const std::vector<float> expected = operands.run(kAttentionScalar);
@@ -144,7 +144,7 @@ TEST(Attention, HugeScoresAreStable) {
 }
 
 TEST(Attention, RowsThatSeeNothingAreZero) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const int n_rows : {1, 8, 9, 100}) {
       Operands operands({n_rows, 130, 40});
       for (int r = 0; r < n_rows; r += 2) operands.n_visible()[static_cast<std::size_t>(r)] = 0;
@@ -165,7 +165,7 @@ TEST(Attention, RowsThatSeeNothingAreZero) {
 }
 
 TEST(Attention, NanStaysInItsRowAndInfiniteScoresFollowTheFormula) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const int n_rows : {4, 40}) {
       Operands operands({n_rows, 60, 32});
       operands.queries()[35 + 5] = NAN;                                                              // row 1
@@ -180,7 +180,7 @@ TEST(Attention, NanStaysInItsRowAndInfiniteScoresFollowTheFormula) {
 }
 
 TEST(Attention, BitsOfARowDoNotDependOnItsNeighbours) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const int part : {kAttentionFewRows, kAttentionMaxRows}) {
       const int n_rows = part;
       Operands operands({n_rows, 250, 64, ElementType::kF16, true, 16});

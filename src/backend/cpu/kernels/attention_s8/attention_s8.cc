@@ -4,17 +4,17 @@
 
 namespace triptych::kernels {
 
-const AttentionS8Kernels& attention_s8_kernels(Isa isa) {
-  return first_supported<AttentionS8Kernels>(isa, {
+const AttentionS8Kernels& attention_s8_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512Vnni, &kAttentionS8Avx512Vnni}, {Isa::kAvx2, &kAttentionS8Avx2},
+  return first_supported<AttentionS8Kernels>(features, {{kNeedsAvx512Vnni, &kAttentionS8Avx512Vnni},
+                                                        {kNeedsAvx2, &kAttentionS8Avx2},
+                                                        {kNeedsNothing, &kAttentionS8Scalar}});
 #elif defined(__aarch64__)
-    {Isa::kDotprod, &kAttentionS8Dotprod},
+  return first_supported<AttentionS8Kernels>(
+      features, {{kNeedsDotprod, &kAttentionS8Dotprod}, {kNeedsNothing, &kAttentionS8Scalar}});
+#else
+  return first_supported<AttentionS8Kernels>(features, {{kNeedsNothing, &kAttentionS8Scalar}});
 #endif
-    {
-      Isa::kScalar, &kAttentionS8Scalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

@@ -81,7 +81,7 @@ struct AttentionS8Kernels {
   void (*accumulate)(const S8AccumulateArgs& args);
 };
 
-const AttentionS8Kernels& attention_s8_kernels(Isa isa);
+const AttentionS8Kernels& attention_s8_kernels(CpuFeatures features);
 
 extern const AttentionS8Kernels kAttentionS8Scalar;
 extern const AttentionS8Kernels kAttentionS8Avx2;

@@ -27,7 +27,7 @@ struct Rows {
 };
 
 TEST(AttentionS8, PacksLikeTheScalarVersion) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const int head_dim : {1, 4, 24, 63, 64, 65, 80, 88, 96, 128, 130}) {
       for (const int n : {1, 3, 15, 16, 17, 33, 63, 64}) {
         const Rows rows(n, head_dim, 7);
@@ -82,7 +82,7 @@ Softened soften(const AttentionS8Kernels& kernels, const std::vector<float>& sco
 }
 
 TEST(AttentionS8, WeightsKeepSixteenBitsWhereOneStandsOut) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const int n : {4, 16, 20, 64, 252, 256})
       for (const int hidden : {0, 1, 3, 4, 5}) {
         // The last are much alike.
@@ -120,7 +120,7 @@ TEST(AttentionS8, WeightsKeepSixteenBitsWhereOneStandsOut) {
 
 // What a row becomes does not depend on its neighbours.
 TEST(AttentionS8, RowsOfATileAreIndependent) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const float spread : {0.2F, 6.0F}) {
       const std::vector<float> scores = random_floats(256, 21, spread);
       const std::vector<float> values(256, 0.25F);
@@ -135,7 +135,7 @@ TEST(AttentionS8, RowsOfATileAreIndependent) {
 }
 
 TEST(AttentionS8, NothingVisibleLeavesTheRowAlone) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const std::vector<float> scores = random_floats(64, 1);
     const std::vector<float> values(64, 0.5F);
     const Softened first = soften(attention_s8_kernels(isa), scores, values, 64, 0, -INFINITY, 0.0F);
@@ -149,7 +149,7 @@ TEST(AttentionS8, NothingVisibleLeavesTheRowAlone) {
 }
 
 TEST(AttentionS8, NanReachesTheRow) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     std::vector<float> scores = random_floats(64, 1);
     std::vector<float> values(64, 0.5F);
     values[3] = NAN;
@@ -164,7 +164,7 @@ TEST(AttentionS8, NanReachesTheRow) {
 
 // The bits of every version, with the largest operands at the largest size too.
 TEST(AttentionS8, SumsAreExact) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (int n_rows = 1; n_rows <= 6; ++n_rows)
       for (const int quads : {1, 5, 64})
         for (const bool extreme : {false, true}) {

@@ -4,24 +4,22 @@
 
 namespace triptych::kernels {
 
-const GemmKernels& gemm_kernels(Isa isa) {
-  return first_supported<GemmKernels>(isa, {
+const GemmKernels& gemm_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kGemmAvx512}, {Isa::kAvx2, &kGemmAvx2},
+  return first_supported<GemmKernels>(
+      features, {{kNeedsAvx512, &kGemmAvx512}, {kNeedsAvx2, &kGemmAvx2}, {kNeedsNothing, &kGemmScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kGemmNeon},
+  return first_supported<GemmKernels>(features, {{kNeedsNeon, &kGemmNeon}, {kNeedsNothing, &kGemmScalar}});
+#else
+  return first_supported<GemmKernels>(features, {{kNeedsNothing, &kGemmScalar}});
 #endif
-    {
-      Isa::kScalar, &kGemmScalar
-    }
-  });
 }
 
-const GemmKernels* gemm_bf16_kernels(Isa isa) {
+const GemmKernels* gemm_bf16_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-  if (isa >= Isa::kAvx512Bf16) return &kGemmBf16Avx512;
+  if (features.has_all(kNeedsAvx512Bf16)) return &kGemmBf16Avx512;
 #endif
-  static_cast<void>(isa);
+  static_cast<void>(features);
   return nullptr;
 }
 

@@ -43,13 +43,13 @@ struct GemmKernels {
   void (*tile)(const TileArgs& args);
 };
 
-/// The best implementation for an instruction set that the machine has.
-const GemmKernels& gemm_kernels(Isa isa);
+/// The best implementation for the instruction sets that may be used.
+const GemmKernels& gemm_kernels(CpuFeatures features);
 
 /// The same for words of two bfloat16 numbers: an element of a and b is a word, k counts words, `type` is
 /// kF32 and scale 1. Each word adds a.first * b.first + a.second * b.second, subnormal numbers counting as
 /// zero. Null where an instruction set has nothing for it.
-const GemmKernels* gemm_bf16_kernels(Isa isa);
+const GemmKernels* gemm_bf16_kernels(CpuFeatures features);
 
 extern const GemmKernels kGemmScalar;
 extern const GemmKernels kGemmAvx2;

@@ -11,7 +11,7 @@ namespace triptych::kernels {
 namespace {
 
 void BM_GemmTile(benchmark::State& state) {
-  const GemmKernels& gemm = gemm_kernels(active_isa());
+  const GemmKernels& gemm = gemm_kernels(active_features());
   const int k = static_cast<int>(state.range(0));
   const int n_tiles = static_cast<int>(state.range(1));
   const std::size_t rows = static_cast<std::size_t>(gemm.max_rows);
@@ -35,7 +35,7 @@ void BM_GemmTile(benchmark::State& state) {
 BENCHMARK(BM_GemmTile)->ArgNames({"k", "tiles"})->ArgsProduct({{64, 128, 256, 512}, {1, 44}});
 
 void BM_GemmPack(benchmark::State& state) {
-  const GemmKernels& gemm = gemm_kernels(active_isa());
+  const GemmKernels& gemm = gemm_kernels(active_features());
   const ElementType type = static_cast<ElementType>(state.range(0));
   const int k = 512;
   const std::size_t stride_bytes = static_cast<std::size_t>(state.range(1)) * element_bytes(type);

@@ -4,17 +4,18 @@
 
 namespace triptych::kernels {
 
-const GemmS4Kernels& gemm_s4_kernels(Isa isa) {
-  return first_supported<GemmS4Kernels>(isa, {
+const GemmS4Kernels& gemm_s4_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512Vnni, &kGemmS4Avx512Vnni}, {Isa::kAvx2, &kGemmS4Avx2},
+  return first_supported<GemmS4Kernels>(
+      features,
+      {{kNeedsAvx512Vnni, &kGemmS4Avx512Vnni}, {kNeedsAvx2, &kGemmS4Avx2}, {kNeedsNothing, &kGemmS4Scalar}});
 #elif defined(__aarch64__)
-    {Isa::kDotprod, &kGemmS4Dotprod},    {Isa::kNeon, &kGemmS4Neon},
+  return first_supported<GemmS4Kernels>(
+      features,
+      {{kNeedsDotprod, &kGemmS4Dotprod}, {kNeedsNeon, &kGemmS4Neon}, {kNeedsNothing, &kGemmS4Scalar}});
+#else
+  return first_supported<GemmS4Kernels>(features, {{kNeedsNothing, &kGemmS4Scalar}});
 #endif
-    {
-      Isa::kScalar, &kGemmS4Scalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

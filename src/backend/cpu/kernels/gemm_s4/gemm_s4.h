@@ -75,8 +75,8 @@ struct GemmS4Kernels {
   int worthwhile_rows = 12;  // up to which calls of rows beat requantize and tiles (linear_quantized_bench)
 };
 
-/// The best implementation for an instruction set that the machine has.
-const GemmS4Kernels& gemm_s4_kernels(Isa isa);
+/// The best implementation for the instruction sets that may be used.
+const GemmS4Kernels& gemm_s4_kernels(CpuFeatures features);
 
 extern const GemmS4Kernels kGemmS4Scalar;
 extern const GemmS4Kernels kGemmS4Avx2;

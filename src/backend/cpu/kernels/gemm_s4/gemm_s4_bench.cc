@@ -19,7 +19,7 @@ std::vector<uint8_t> panel_of(const S4Layout& layout) {
 void count(benchmark::State& state, const char* counter, ptrdiff_t each) {
   state.counters[counter] = benchmark::Counter(
       static_cast<double>(each) * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
-  state.SetLabel(gemm_s4_kernels(active_isa()).name);
+  state.SetLabel(gemm_s4_kernels(active_features()).name);
 }
 
 void BM_GemmS4Rows(benchmark::State& state) {
@@ -31,7 +31,7 @@ void BM_GemmS4Rows(benchmark::State& state) {
   const std::vector<float> scale(kS4MaxRows, 1.0F);
   std::vector<float> y(kS4MaxRows * kS4PanelWidth);
   for (auto _ : state) {
-    gemm_s4_kernels(active_isa())
+    gemm_s4_kernels(active_features())
         .rows(
             {layout, n_rows, q.data(), kK, sums.data(), scale.data(), panel.data(), y.data(), kS4PanelWidth});
     benchmark::DoNotOptimize(y.data());
@@ -46,7 +46,7 @@ void BM_GemmS4Requantize(benchmark::State& state) {
   const std::vector<float> scale(kS4PanelWidth, 1.0F);
   std::vector<uint8_t> out(static_cast<std::size_t>(kK * kS4PanelWidth));
   for (auto _ : state) {
-    gemm_s4_kernels(active_isa()).requantize({layout, panel.data(), scale.data(), out.data()});
+    gemm_s4_kernels(active_features()).requantize({layout, panel.data(), scale.data(), out.data()});
     benchmark::DoNotOptimize(out.data());
   }
   count(state, "codes", kK * kS4PanelWidth);

@@ -66,7 +66,7 @@ TEST(GemmS4, RowsMatchDoublesAndEachOther) {
       const std::vector<float> scales = random_floats(static_cast<std::size_t>(n_rows), 9);
       const std::ptrdiff_t y_stride = kS4PanelWidth + 1;
       std::vector<float> expected;
-      for (const Isa isa : isas_to_test()) {
+      for (const Isa isa : usable_isas()) {
         const GemmS4Kernels& kernels = gemm_s4_kernels(isa);
         if (n_rows > kernels.max_rows) continue;
         std::vector<float> y(static_cast<std::size_t>(n_rows * y_stride), -3.0F);
@@ -112,7 +112,7 @@ TEST(GemmS4, ExtremesDoNotOverflow) {
                                        static_cast<std::int8_t>(sign * 127));
       const auto sum = static_cast<std::int32_t>(sign * 127 * kS4MaxK);
       const float row_scale = 1;
-      for (const Isa isa : isas_to_test()) {
+      for (const Isa isa : usable_isas()) {
         std::vector<float> y(kS4PanelWidth);
         gemm_s4_kernels(isa).rows(
             {layout, 1, q.data(), kS4MaxK, &sum, &row_scale, panel.bytes.get(), y.data(), kS4PanelWidth});
@@ -137,7 +137,7 @@ TEST(GemmS4, RequantizedWeightsAreWithinHalfAStep) {
                        static_cast<float>(std::abs(panel.weight(i, c))) / 127);
     const auto size = static_cast<std::size_t>(layout.padded_k() / 4 * 256);
     std::vector<std::uint8_t> expected;
-    for (const Isa isa : isas_to_test()) {
+    for (const Isa isa : usable_isas()) {
       const GemmS4Kernels& kernels = gemm_s4_kernels(isa);
       std::vector<std::uint8_t> out(size + 1, 7);
       kernels.requantize({layout, panel.bytes.get(), column_scale.data(), out.data()});

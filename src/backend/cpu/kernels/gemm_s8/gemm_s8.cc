@@ -4,17 +4,19 @@
 
 namespace triptych::kernels {
 
-const GemmS8Kernels& gemm_s8_kernels(Isa isa) {
-  return first_supported<GemmS8Kernels>(isa, {
+const GemmS8Kernels& gemm_s8_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512Vnni, &kGemmS8Avx512Vnni}, {Isa::kAvx2, &kGemmS8Avx2},
+  return first_supported<GemmS8Kernels>(
+      features,
+      {{kNeedsAvx512Vnni, &kGemmS8Avx512Vnni}, {kNeedsAvx2, &kGemmS8Avx2}, {kNeedsNothing, &kGemmS8Scalar}});
 #elif defined(__aarch64__)
-    {Isa::kI8mm, &kGemmS8I8mm},    {Isa::kDotprod, &kGemmS8Dotprod},    {Isa::kNeon, &kGemmS8Neon},
+  return first_supported<GemmS8Kernels>(features, {{kNeedsI8mm, &kGemmS8I8mm},
+                                                   {kNeedsDotprod, &kGemmS8Dotprod},
+                                                   {kNeedsNeon, &kGemmS8Neon},
+                                                   {kNeedsNothing, &kGemmS8Scalar}});
+#else
+  return first_supported<GemmS8Kernels>(features, {{kNeedsNothing, &kGemmS8Scalar}});
 #endif
-    {
-      Isa::kScalar, &kGemmS8Scalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

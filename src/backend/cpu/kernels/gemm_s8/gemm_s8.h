@@ -74,8 +74,8 @@ struct GemmS8Kernels {
   void (*sums)(const S8SumsArgs& args);
 };
 
-/// The best implementation for an instruction set that the machine has.
-const GemmS8Kernels& gemm_s8_kernels(Isa isa);
+/// The best implementation for the instruction sets that may be used.
+const GemmS8Kernels& gemm_s8_kernels(CpuFeatures features);
 
 /// Done once a weight; one implementation for all.
 void pack_s8_panel(const S8PackArgs& args);

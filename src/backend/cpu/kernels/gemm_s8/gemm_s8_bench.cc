@@ -11,7 +11,7 @@ namespace {
 
 // A panel meets `tiles` tiles of x, as in a product of 6 * tiles rows.
 void BM_GemmS8Tile(benchmark::State& state) {
-  const GemmS8Kernels& kernels = gemm_s8_kernels(active_isa());
+  const GemmS8Kernels& kernels = gemm_s8_kernels(active_features());
   const auto k = static_cast<ptrdiff_t>(state.range(0));
   const auto n_tiles = static_cast<ptrdiff_t>(state.range(1));
   const std::vector<uint8_t> panel(static_cast<std::size_t>(s8_panel_bytes(k)), 130);

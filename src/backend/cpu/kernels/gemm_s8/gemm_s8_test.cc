@@ -41,7 +41,7 @@ Quantized quantize_with(const GemmS8Kernels& kernels, const std::vector<float>& 
 }
 
 TEST(GemmS8, QuantizeIsTheSameEverywhere) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
     for (const int k : {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 31, 33, 64, 1000, 4097}) {
       for (const float sigma : {1e-37F, 1e-20F, 1.0F, 1e30F}) {
@@ -66,7 +66,7 @@ TEST(GemmS8, QuantizeIsTheSameEverywhere) {
 }
 
 TEST(GemmS8, SumsAreExactEverywhere) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
     for (const std::ptrdiff_t k : {1, 7, 8, 63, 64, 65, 130, 1000, 65536}) {
       for (const std::ptrdiff_t group : {std::ptrdiff_t{8}, std::ptrdiff_t{32}, std::ptrdiff_t{128}, k}) {
@@ -86,7 +86,7 @@ TEST(GemmS8, SumsAreExactEverywhere) {
 }
 
 TEST(GemmS8, SquaresDoNotOverflowAtTheLargestK) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const Quantized got =
         quantize_with(gemm_s8_kernels(isa), std::vector<float>(static_cast<std::size_t>(kS8MaxK), -2.0F));
     EXPECT_EQ(got.square_sum, 127 * 127 * kS8MaxK) << to_string(isa);
@@ -95,7 +95,7 @@ TEST(GemmS8, SquaresDoNotOverflowAtTheLargestK) {
 }
 
 TEST(GemmS8, ARowThatIsNotFiniteGivesNaN) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
     for (const float bad : {INFINITY, -INFINITY, std::numeric_limits<float>::quiet_NaN()})
       for (const std::size_t at : {std::size_t{0}, std::size_t{17}, std::size_t{36}}) {
@@ -157,7 +157,7 @@ struct Tile {
 };
 
 TEST(GemmS8, TileIsExact) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
     for (const std::ptrdiff_t k : {1, 3, 4, 5, 63, 64, 100, 1027})
       for (int n_rows = 1; n_rows <= kS8MaxRows; ++n_rows)
@@ -187,7 +187,7 @@ TEST(GemmS8, TileIsExact) {
 
 // The largest sums there can be: every byte at its end, at the longest K.
 TEST(GemmS8, ExtremesDoNotOverflow) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
     for (const int sign : {1, -1}) {
       Tile tile(kS8MaxK, 1, kS8PanelWidth, 1);

@@ -4,17 +4,15 @@
 
 namespace triptych::kernels {
 
-const GemvKernels& gemv_kernels(Isa isa) {
-  return first_supported<GemvKernels>(isa, {
+const GemvKernels& gemv_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kGemvAvx512}, {Isa::kAvx2, &kGemvAvx2},
+  return first_supported<GemvKernels>(
+      features, {{kNeedsAvx512, &kGemvAvx512}, {kNeedsAvx2, &kGemvAvx2}, {kNeedsNothing, &kGemvScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kGemvNeon},
+  return first_supported<GemvKernels>(features, {{kNeedsNeon, &kGemvNeon}, {kNeedsNothing, &kGemvScalar}});
+#else
+  return first_supported<GemvKernels>(features, {{kNeedsNothing, &kGemvScalar}});
 #endif
-    {
-      Isa::kScalar, &kGemvScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

@@ -44,7 +44,7 @@ struct GemvKernels {
   void (*gemv)(const GemvArgs& args);
 };
 
-const GemvKernels& gemv_kernels(Isa isa);
+const GemvKernels& gemv_kernels(CpuFeatures features);
 
 extern const GemvKernels kGemvScalar;
 extern const GemvKernels kGemvAvx2;

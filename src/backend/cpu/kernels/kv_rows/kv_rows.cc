@@ -4,17 +4,15 @@
 
 namespace triptych::kernels {
 
-const KvRowKernels& kv_row_kernels(Isa isa) {
-  return first_supported<KvRowKernels>(isa, {
+const KvRowKernels& kv_row_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kKvRowAvx512}, {Isa::kAvx2, &kKvRowAvx2},
+  return first_supported<KvRowKernels>(
+      features, {{kNeedsAvx512, &kKvRowAvx512}, {kNeedsAvx2, &kKvRowAvx2}, {kNeedsNothing, &kKvRowScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kKvRowNeon},
+  return first_supported<KvRowKernels>(features, {{kNeedsNeon, &kKvRowNeon}, {kNeedsNothing, &kKvRowScalar}});
+#else
+  return first_supported<KvRowKernels>(features, {{kNeedsNothing, &kKvRowScalar}});
 #endif
-    {
-      Isa::kScalar, &kKvRowScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

@@ -39,7 +39,7 @@ struct KvRowKernels {
   void (*decode)(KvCode code, ptrdiff_t n, const uint8_t* row, const uint16_t* offset, float* y);
 };
 
-const KvRowKernels& kv_row_kernels(Isa isa);
+const KvRowKernels& kv_row_kernels(CpuFeatures features);
 
 extern const KvRowKernels kKvRowScalar;
 extern const KvRowKernels kKvRowAvx2;

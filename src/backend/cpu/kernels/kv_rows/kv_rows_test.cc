@@ -29,7 +29,7 @@ std::vector<float> decoded(const KvRowKernels& kernels, KvCode code, std::size_t
 }
 
 TEST(KvRows, EveryInstructionSetGivesTheScalarBits) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const KvCode code : kCodes)
       for (const int n : {1, 3, 15, 16, 17, 31, 32, 33, 64, 80, 88, 100, 128, 257})
         for (const bool with_offset : {false, true}) {
@@ -48,7 +48,7 @@ TEST(KvRows, EveryInstructionSetGivesTheScalarBits) {
 }
 
 TEST(KvRows, Int8IsWithinHalfAStep) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const std::vector<float> x = random_floats(128, 3, 2.5F);
     float largest = 0;
     for (const float v : x) largest = std::max(largest, std::fabs(v));
@@ -59,7 +59,7 @@ TEST(KvRows, Int8IsWithinHalfAStep) {
 }
 
 TEST(KvRows, Fp8IsTheFormatsOwnRounding) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     std::vector<float> x = random_floats(200, 4);
     for (std::size_t i = 0; i < x.size(); i += 5) x[i] *= 1e-3F;  // among subnormal codes
     x[7] = 0.0F;
@@ -86,7 +86,7 @@ TEST(KvRows, Fp8IsTheFormatsOwnRounding) {
 }
 
 TEST(KvRows, Int4IsWithinHalfAStepOfItsGroup) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     std::vector<float> x = random_floats(80, 9);
     for (std::size_t i = 32; i < 64; ++i) x[i] += 100.0F;  // a group far from zero
     const auto y = decoded(kv_row_kernels(isa), KvCode::kInt4, x.size(),
@@ -111,7 +111,7 @@ TEST(KvRows, ConstantChannelsDoNotTakeTheLevels) {
     first[channel] += 200.0F;
     later[channel] += 200.0F;
   }
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const KvRowKernels& kernels = kv_row_kernels(isa);
     std::vector<std::uint16_t> offset(128);
     kernels.choose_offset(128, first.data(), offset.data());
@@ -133,14 +133,14 @@ TEST(KvRows, ConstantChannelsDoNotTakeTheLevels) {
 TEST(KvRows, NoOffsetForOrdinaryRows) {
   const std::vector<float> x = random_floats(128, 21);
   std::vector<std::uint16_t> offset(128, 1);
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     kv_row_kernels(isa).choose_offset(128, x.data(), offset.data());
     EXPECT_EQ(offset, std::vector<std::uint16_t>(128, 0));
   }
 }
 
 TEST(KvRows, WhatIsNotFiniteDecodesToNan) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const KvCode code : kCodes)
       for (const float bad : {kInf, -kInf, std::nanf("")}) {
         std::vector<float> x = random_floats(32, 6);
@@ -152,7 +152,7 @@ TEST(KvRows, WhatIsNotFiniteDecodesToNan) {
 }
 
 TEST(KvRows, ZerosAndTinyRowsAreZero) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const KvCode code : kCodes)
       for (const float tiny : {0.0F, -0.0F, 1e-40F}) {
         const std::vector<float> x(70, tiny);

@@ -4,17 +4,15 @@
 
 namespace triptych::kernels {
 
-const NormKernels& norm_kernels(Isa isa) {
-  return first_supported<NormKernels>(isa, {
+const NormKernels& norm_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kNormAvx512}, {Isa::kAvx2, &kNormAvx2},
+  return first_supported<NormKernels>(
+      features, {{kNeedsAvx512, &kNormAvx512}, {kNeedsAvx2, &kNormAvx2}, {kNeedsNothing, &kNormScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kNormNeon},
+  return first_supported<NormKernels>(features, {{kNeedsNeon, &kNormNeon}, {kNeedsNothing, &kNormScalar}});
+#else
+  return first_supported<NormKernels>(features, {{kNeedsNothing, &kNormScalar}});
 #endif
-    {
-      Isa::kScalar, &kNormScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

@@ -19,7 +19,7 @@ struct NormKernels {
   void (*rms_norm)(ptrdiff_t n, const float* x, const float* weight, float eps, float* y);
 };
 
-const NormKernels& norm_kernels(Isa isa);
+const NormKernels& norm_kernels(CpuFeatures features);
 
 extern const NormKernels kNormScalar;
 extern const NormKernels kNormAvx2;

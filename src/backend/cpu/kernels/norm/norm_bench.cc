@@ -10,7 +10,7 @@ namespace triptych::kernels {
 namespace {
 
 void BM_LayerNorm(benchmark::State& state) {
-  const NormKernels& kernels = norm_kernels(active_isa());
+  const NormKernels& kernels = norm_kernels(active_features());
   const std::size_t n = static_cast<std::size_t>(state.range(0));
   std::vector<float> x(n);
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i % 97) * 0.1F;
@@ -26,7 +26,7 @@ void BM_LayerNorm(benchmark::State& state) {
 BENCHMARK(BM_LayerNorm)->Arg(1024)->Arg(4096);
 
 void BM_RmsNorm(benchmark::State& state) {
-  const NormKernels& kernels = norm_kernels(active_isa());
+  const NormKernels& kernels = norm_kernels(active_features());
   const std::size_t n = static_cast<std::size_t>(state.range(0));
   std::vector<float> x(n);
   for (std::size_t i = 0; i < n; ++i) x[i] = static_cast<float>(i % 97) * 0.1F;

@@ -4,17 +4,17 @@
 
 namespace triptych::kernels {
 
-const PointwiseKernels& pointwise_kernels(Isa isa) {
-  return first_supported<PointwiseKernels>(isa, {
+const PointwiseKernels& pointwise_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kPointwiseAvx512}, {Isa::kAvx2, &kPointwiseAvx2},
+  return first_supported<PointwiseKernels>(
+      features,
+      {{kNeedsAvx512, &kPointwiseAvx512}, {kNeedsAvx2, &kPointwiseAvx2}, {kNeedsNothing, &kPointwiseScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kPointwiseNeon},
+  return first_supported<PointwiseKernels>(
+      features, {{kNeedsNeon, &kPointwiseNeon}, {kNeedsNothing, &kPointwiseScalar}});
+#else
+  return first_supported<PointwiseKernels>(features, {{kNeedsNothing, &kPointwiseScalar}});
 #endif
-    {
-      Isa::kScalar, &kPointwiseScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

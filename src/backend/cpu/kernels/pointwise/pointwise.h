@@ -65,7 +65,7 @@ struct PointwiseKernels {
   void (*rotate_half)(ptrdiff_t half, const float* cos, const float* sin, float* x);
 };
 
-const PointwiseKernels& pointwise_kernels(Isa isa);
+const PointwiseKernels& pointwise_kernels(CpuFeatures features);
 
 extern const PointwiseKernels kPointwiseScalar;
 extern const PointwiseKernels kPointwiseAvx2;

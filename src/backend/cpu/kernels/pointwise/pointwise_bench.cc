@@ -10,7 +10,7 @@ namespace triptych::kernels {
 namespace {
 
 void BM_Function(benchmark::State& state) {
-  const PointwiseKernels& kernels = pointwise_kernels(active_isa());
+  const PointwiseKernels& kernels = pointwise_kernels(active_features());
   const Function function = static_cast<Function>(state.range(0));
   std::vector<float> x(2048);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 97) * 0.1F - 4.8F;
@@ -27,7 +27,7 @@ void BM_Function(benchmark::State& state) {
 BENCHMARK(BM_Function)->DenseRange(0, 7);
 
 void BM_RotateHalf(benchmark::State& state) {
-  const PointwiseKernels& kernels = pointwise_kernels(active_isa());
+  const PointwiseKernels& kernels = pointwise_kernels(active_features());
   std::vector<float> x(128, 0.5F);
   const std::vector<float> cos(64, 0.6F);
   const std::vector<float> sin(64, 0.8F);

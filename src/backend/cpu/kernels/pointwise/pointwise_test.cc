@@ -74,7 +74,7 @@ TEST(Pointwise, LeanVersionsKeepTheirBounds) {
   std::vector<float> x;
   for (float v = -80.0F; v < 80.0F; v += 0.00317F) x.push_back(v);
   for (const float v : {0.0F, -0.0F, 1e-30F, -1e-30F, 1e30F, 3e38F}) x.push_back(v);
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const Function function : {Function::kGeluTanh, Function::kQuickGelu, Function::kSilu}) {
       std::vector<float> y(x.size());
       pointwise_kernels(isa).epilogue(
@@ -106,7 +106,7 @@ TEST(Pointwise, ErrorsOverADenseSweep) {
       {Function::kSilu, "silu", 3.0, 50.0, 87.0F},
   };
   const PointwiseKernels* last = nullptr;
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const PointwiseKernels& kernels = pointwise_kernels(isa);
     if (&kernels == last) continue;
     last = &kernels;
@@ -128,7 +128,7 @@ TEST(Pointwise, ErrorsOverADenseSweep) {
 TEST(Pointwise, ExpAtTheEdges) {
   const std::vector<float> x = {0.0F,   -0.0F,   88.72283F, 88.72284F, 89.5F,  1e30F,     INFINITY, -87.4F,
                                 -90.0F, -103.9F, -104.0F,   -110.0F,   -1e30F, -INFINITY, NAN,      1e-40F};
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     std::vector<float> y(x.size());
     pointwise_kernels(isa).epilogue(
         {Function::kExp, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data()});
@@ -140,7 +140,7 @@ TEST(Pointwise, ExpAtTheEdges) {
 
 TEST(Pointwise, InfinitiesAndNan) {
   const std::vector<float> x = {INFINITY, -INFINITY, NAN, 1e30F, -1e30F};
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const Function f : kFunctions) {
       std::vector<float> y(x.size());
       std::vector<float> expected(x.size());
@@ -169,7 +169,7 @@ void expect_close(const std::vector<float>& got, const std::vector<float>& expec
 }
 
 TEST(Pointwise, EverySizeMisalignedAndInPlace) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const PointwiseKernels& k = pointwise_kernels(isa);
     for (const int lanes : {8, 16}) {
       for (const int n : sizes_around(lanes)) {
@@ -214,7 +214,7 @@ TEST(Pointwise, EverySizeMisalignedAndInPlace) {
 TEST(Pointwise, CodesOfAGrid) {
   constexpr float kStep = 0.0375F;
   constexpr float kOffset = 1.3F;  // codes of -3.5 .. 6.0625; what lies outside is cut off
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     const PointwiseKernels& k = pointwise_kernels(isa);
     for (const int n : sizes_around(16)) {
       const auto size = static_cast<std::size_t>(n);
@@ -247,7 +247,7 @@ TEST(Pointwise, CodesOfAGrid) {
 }
 
 TEST(Pointwise, CodesTellOfInfinitiesAndNan) {
-  for (const Isa isa : isas_to_test())
+  for (const Isa isa : usable_isas())
     for (const float bad : {INFINITY, -INFINITY, static_cast<float>(NAN)})
       for (const std::size_t at : {std::size_t{0}, std::size_t{16}, std::size_t{36}}) {
         std::vector<float> x(37, 1.0F);

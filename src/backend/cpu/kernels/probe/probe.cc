@@ -4,18 +4,21 @@
 
 namespace triptych::kernels {
 
-const ProbeKernels& probe_kernels(Isa isa) {
-  return first_supported<ProbeKernels>(isa, {
+const ProbeKernels& probe_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512Bf16, &kProbeAvx512Bf16}, {Isa::kAvx512Vnni, &kProbeAvx512Vnni},
-        {Isa::kAvx512, &kProbeAvx512}, {Isa::kAvx2, &kProbeAvx2},
+  return first_supported<ProbeKernels>(features, {{kNeedsAvx512Bf16, &kProbeAvx512Bf16},
+                                                  {kNeedsAvx512Vnni, &kProbeAvx512Vnni},
+                                                  {kNeedsAvx512, &kProbeAvx512},
+                                                  {kNeedsAvx2, &kProbeAvx2},
+                                                  {kNeedsNothing, &kProbeScalar}});
 #elif defined(__aarch64__)
-    {Isa::kI8mm, &kProbeI8mm},    {Isa::kDotprod, &kProbeDotprod},    {Isa::kNeon, &kProbeNeon},
+  return first_supported<ProbeKernels>(features, {{kNeedsI8mm, &kProbeI8mm},
+                                                  {kNeedsDotprod, &kProbeDotprod},
+                                                  {kNeedsNeon, &kProbeNeon},
+                                                  {kNeedsNothing, &kProbeScalar}});
+#else
+  return first_supported<ProbeKernels>(features, {{kNeedsNothing, &kProbeScalar}});
 #endif
-    {
-      Isa::kScalar, &kProbeScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

@@ -20,7 +20,7 @@ struct ProbeKernels {
   double (*bf16_dot)(long rounds, float* sink);
 };
 
-const ProbeKernels& probe_kernels(Isa isa);
+const ProbeKernels& probe_kernels(CpuFeatures features);
 
 extern const ProbeKernels kProbeScalar;
 extern const ProbeKernels kProbeAvx2;

@@ -4,15 +4,13 @@
 
 namespace triptych::kernels {
 
-const QuantizeWeightKernels& quantize_weight_kernels(Isa isa) {
-  return first_supported<QuantizeWeightKernels>(isa, {
+const QuantizeWeightKernels& quantize_weight_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx2, &kQuantizeWeightAvx2},
+  return first_supported<QuantizeWeightKernels>(
+      features, {{kNeedsAvx2, &kQuantizeWeightAvx2}, {kNeedsNothing, &kQuantizeWeightScalar}});
+#else
+  return first_supported<QuantizeWeightKernels>(features, {{kNeedsNothing, &kQuantizeWeightScalar}});
 #endif
-    {
-      Isa::kScalar, &kQuantizeWeightScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

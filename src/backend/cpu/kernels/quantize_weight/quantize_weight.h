@@ -30,8 +30,8 @@ struct QuantizeWeightKernels {
   void (*codes)(const WeightCodesArgs& args);
 };
 
-/// The best implementation for an instruction set that the machine has.
-const QuantizeWeightKernels& quantize_weight_kernels(Isa isa);
+/// The best implementation for the instruction sets that may be used.
+const QuantizeWeightKernels& quantize_weight_kernels(CpuFeatures features);
 
 extern const QuantizeWeightKernels kQuantizeWeightScalar;
 extern const QuantizeWeightKernels kQuantizeWeightAvx2;

@@ -4,17 +4,15 @@
 
 namespace triptych::kernels {
 
-const RowKernels& row_kernels(Isa isa) {
-  return first_supported<RowKernels>(isa, {
+const RowKernels& row_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-    {Isa::kAvx512, &kRowAvx512}, {Isa::kAvx2, &kRowAvx2},
+  return first_supported<RowKernels>(
+      features, {{kNeedsAvx512, &kRowAvx512}, {kNeedsAvx2, &kRowAvx2}, {kNeedsNothing, &kRowScalar}});
 #elif defined(__aarch64__)
-    {Isa::kNeon, &kRowNeon},
+  return first_supported<RowKernels>(features, {{kNeedsNeon, &kRowNeon}, {kNeedsNothing, &kRowScalar}});
+#else
+  return first_supported<RowKernels>(features, {{kNeedsNothing, &kRowScalar}});
 #endif
-    {
-      Isa::kScalar, &kRowScalar
-    }
-  });
 }
 
 }  // namespace triptych::kernels

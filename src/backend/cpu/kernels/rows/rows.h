@@ -15,7 +15,7 @@ struct RowKernels {
   void (*narrow)(ElementType type, ptrdiff_t n, const float* x, void* y);
 };
 
-const RowKernels& row_kernels(Isa isa);
+const RowKernels& row_kernels(CpuFeatures features);
 
 extern const RowKernels kRowScalar;
 extern const RowKernels kRowAvx2;

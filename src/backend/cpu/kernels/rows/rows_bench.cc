@@ -10,7 +10,7 @@ namespace triptych::kernels {
 namespace {
 
 void BM_Widen(benchmark::State& state) {
-  const RowKernels& kernels = row_kernels(active_isa());
+  const RowKernels& kernels = row_kernels(active_features());
   const std::vector<float> x(2048, 0.0F);
   std::vector<float> y(2048);
   for (auto _ : state) {
@@ -23,7 +23,7 @@ void BM_Widen(benchmark::State& state) {
 BENCHMARK(BM_Widen)->ArgName("type")->DenseRange(0, 2);
 
 void BM_Narrow(benchmark::State& state) {
-  const RowKernels& kernels = row_kernels(active_isa());
+  const RowKernels& kernels = row_kernels(active_features());
   const std::vector<float> x(2048, 0.1F);
   std::vector<float> y(2048);
   for (auto _ : state) {

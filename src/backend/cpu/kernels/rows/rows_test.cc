@@ -9,7 +9,7 @@ namespace {
 TEST(Rows, WidenIsExactForEveryValue) {
   std::vector<std::uint16_t> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i] = static_cast<std::uint16_t>(i);
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const ElementType type : {ElementType::kF16, ElementType::kBF16}) {
       std::vector<float> got(all.size());
       row_kernels(isa).widen(type, 65536, all.data(), got.data());
@@ -33,7 +33,7 @@ TEST(Rows, NarrowRoundsToNearestEven) {
        {0.0F, -0.0F, INFINITY, -INFINITY, NAN, 65504.0F, 65519.0F, 65520.0F, 1e30F, 3.4e38F, 5.9604645e-8F,
         2.9802322e-8F, 2.9802326e-8F, 1.0009766F, 1.0004883F, 1.0014648F, 1e-45F})
     x.push_back(special);
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const ElementType type : kElementTypes) {
       StoredArray expected(type, x);
       std::vector<char> got(x.size() * 4);
@@ -52,7 +52,7 @@ TEST(Rows, NarrowRoundsToNearestEven) {
 }
 
 TEST(Rows, TouchesNothingElse) {
-  for (const Isa isa : isas_to_test()) {
+  for (const Isa isa : usable_isas()) {
     for (const ElementType type : kElementTypes) {
       for (int n = 1; n < 40; ++n) {
         StoredArray stored(type, random_floats(static_cast<std::size_t>(n), 3), 1);
