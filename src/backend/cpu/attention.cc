@@ -28,8 +28,14 @@ struct QueryBlock {
   std::int64_t first_visible;  // keys the first token sees
   bool causal;                 // token i sees first_visible + i keys, else all see first_visible
   float scale;
-  bool int8 = false;  // the rows of keys and values are 8-bit, and worth multiplying as such
+  AttentionAlgorithm algorithm;  // kInt8: the rows of keys and values are
 };
+
+// Query rows of a block at most.
+std::int64_t block_rows(const Runtime& runtime, AttentionAlgorithm algorithm) {
+  if (algorithm == AttentionAlgorithm::kInt8) return kS8AttentionMaxRows;
+  return float_attention_rows(runtime.attention.max_rows, runtime.attention.few_rows, runtime.policy);
+}
 
 void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyValueRows& kv, float* scratch) {
   const float* q[kMaxRows];
@@ -37,7 +43,7 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
   std::int32_t n_visible[kMaxRows];
   const float* q0 = b.q->cf32();
   float* y0 = b.y->f32();
-  const int limit = b.int8 ? kS8AttentionMaxRows : kAttentionMaxRows;
+  const std::int64_t limit = block_rows(runtime, b.algorithm);
   int n = 0;
   // A group of more heads than that takes several rounds.
   for (std::int64_t i = 0; i < b.n_tokens * b.group; ++i) {
@@ -51,8 +57,7 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
     if (n == limit || i + 1 == b.n_tokens * b.group) {
       const kernels::AttentionBlock block = {
           n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch};
-      // Fewer do not repay the packing of keys and values, which they wait for anyway.
-      if (b.int8 && n >= kS8AttentionMinRows) {
+      if (block_attention_algorithm(b.algorithm, n, runtime.policy) == AttentionAlgorithm::kInt8) {
         attention_s8(runtime, block);
       } else {
         runtime.attention.attention(block);
@@ -84,17 +89,20 @@ class BlockSplit {
 };
 
 // `n_rows`: of all heads.
-BlockSplit split_rows(const Runtime& runtime, std::int64_t group, std::int64_t n_rows, bool int8) {
+BlockSplit split_rows(const Runtime& runtime, std::int64_t group, std::int64_t n_rows,
+                      AttentionAlgorithm algorithm) {
   constexpr std::int64_t kBlocksPerThread = 8;
-  if (!int8) return {group, kAttentionMaxRows};
+  const std::int64_t most = block_rows(runtime, algorithm);
+  if (algorithm == AttentionAlgorithm::kFloat) return {group, most};
   return {group, std::clamp<std::int64_t>(n_rows / (kBlocksPerThread * runtime.n_threads()),
-                                          kAttentionMaxRows, kS8AttentionMaxRows)};
+                                          runtime.attention.max_rows, most)};
 }
 
 // Scratch memory of a block.
-std::size_t block_scratch_floats(int head_dim, bool int8) {
+std::size_t block_scratch_floats(int head_dim, AttentionAlgorithm algorithm) {
   const auto floats = static_cast<std::size_t>(kernels::attention_scratch_floats(head_dim));
-  return int8 ? std::max(floats, attention_s8_scratch_floats(head_dim)) : floats;
+  if (algorithm == AttentionAlgorithm::kFloat) return floats;
+  return std::max(floats, attention_s8_scratch_floats(head_dim));
 }
 
 // a * b; a cache that no machine can hold is an error, not an overflow.
@@ -298,20 +306,20 @@ PlainRows float_rows(const AttentionArgs& args) {
 
 }  // namespace
 
-void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y, bool int8) {
+void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y) {
   const std::int64_t n_kv_heads = args.k.dim(1);
   const std::int64_t group = args.q.dim(1) / n_kv_heads;
   const std::size_t n_segments = args.cu_q.size() - 1;
-  // Short segments (windows of 64 patches) do not repay the quantization of their keys and values.
-  constexpr std::int64_t kWorthwhileKeys = 128;
-  const auto segments = static_cast<std::int64_t>(n_segments);
-  int8 = int8 && has_attention_s8(runtime) && args.q.dim(0) * group > segments * kernels::kAttentionFewRows &&
-         args.k.dim(0) >= kWorthwhileKeys * segments;
-  const BlockSplit split = split_rows(runtime, group, args.q.dim(0) * args.q.dim(1), int8);
+  const AttentionAlgorithm algorithm =
+      segment_attention_algorithm({static_cast<std::int64_t>(n_segments), args.q.dim(0) * group,
+                                   args.k.dim(0), runtime.attention.few_rows},
+                                  runtime.features, runtime.policy);
+  const BlockSplit split = split_rows(runtime, group, args.q.dim(0) * args.q.dim(1), algorithm);
   std::int64_t n_blocks = 0;
   for (std::size_t s = 0; s < n_segments; ++s) n_blocks += split.count(args.cu_q[s + 1] - args.cu_q[s]);
-  const PlainRows operands = int8 ? quantized_rows(runtime, args) : float_rows(args);
-  runtime.reserve_thread_scratch(block_scratch_floats(static_cast<int>(args.q.dim(2)), int8));
+  const PlainRows operands =
+      algorithm == AttentionAlgorithm::kInt8 ? quantized_rows(runtime, args) : float_rows(args);
+  runtime.reserve_thread_scratch(block_scratch_floats(static_cast<int>(args.q.dim(2)), algorithm));
   runtime.parallel_each(n_blocks * n_kv_heads, [&](std::int64_t index, int thread) {
     const std::int64_t head = index % n_kv_heads;
     std::int64_t block = index / n_kv_heads;
@@ -323,7 +331,7 @@ void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y,
     const std::int64_t begin = split.begin(n_q, block);
     run_block(runtime,
               {&args.q, &y, args.cu_q[s] + begin, split.size(n_q, block), group, head,
-               args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale, int8},
+               args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale, algorithm},
               operands.rows(args.cu_k[s], head), runtime.thread_scratch(thread));
   });
 }
@@ -410,11 +418,12 @@ PagedPlan plan_paged_attention(const Runtime& runtime, const CpuKvCache& cache,
   const KvGeometry& g = cache.geometry();
   PagedPlan out;
   out.group = q.dim(1) / g.n_kv_heads;
-  out.int8 = g.dtype == KvDType::kInt8 && has_attention_s8(runtime);
-  const BlockSplit split = split_rows(runtime, out.group, q.dim(0) * q.dim(1), out.int8);
+  out.algorithm =
+      paged_attention_algorithm(g.dtype == KvDType::kInt8, runtime.features, runtime.policy);
+  const BlockSplit split = split_rows(runtime, out.group, q.dim(0) * q.dim(1), out.algorithm);
   out.max_tokens = split.max_tokens();
   for (const KvSequence& s : sequences) out.n_blocks += split.count(s.n_rows);
-  out.scratch_floats = block_scratch_floats(g.head_dim, out.int8);
+  out.scratch_floats = block_scratch_floats(g.head_dim, out.algorithm);
   return out;
 }
 
@@ -428,7 +437,6 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
       TRIPTYCH_CHECK(cache.page_data()[s.pages[static_cast<std::size_t>(i)]] != nullptr,
                      "[paged_attention] nothing was written to page {}",
                      s.pages[static_cast<std::size_t>(i)]);
-  const bool int8 = plan.int8;
   const BlockSplit split(plan.max_tokens);
   runtime.reserve_thread_scratch(plan.scratch_floats);
   runtime.parallel_each(plan.n_blocks * g.n_kv_heads, [&](std::int64_t index, int thread) {
@@ -452,7 +460,7 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                                       cache.offset_bytes()};
     run_block(runtime,
               {&q, &y, s->first_row + begin, split.size(s->n_rows, block), group, head,
-               s->n_context - s->n_rows + begin + 1, true, scale, int8},
+               s->n_context - s->n_rows + begin + 1, true, scale, plan.algorithm},
               kv, runtime.thread_scratch(thread));
   });
 }

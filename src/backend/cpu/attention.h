@@ -47,12 +47,12 @@ class CpuKvCache final : public KvCache {
   std::vector<std::byte*> pages_;
 };
 
-/// With `int8`, products of 8-bit integers where the instruction set has them and there are rows enough.
-void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y, bool int8);
+/// Over plain tensors, with the algorithm that segment_attention_algorithm chooses.
+void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y);
 
 /// What shapes decide of attention over a cache: made once for a step that is recorded.
 struct PagedPlan {
-  bool int8 = false;
+  AttentionAlgorithm algorithm = AttentionAlgorithm::kFloat;
   std::int64_t group = 1;       // query heads per key/value head
   std::int64_t max_tokens = 1;  // of a block of queries
   std::int64_t n_blocks = 0;    // of all sequences

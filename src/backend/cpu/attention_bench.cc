@@ -29,7 +29,7 @@ void BM_Attention(benchmark::State& state) {
   const bool causal = state.range(3) != 0;
   const int n_threads = static_cast<int>(state.range(4));
   const bool int8 = state.range(5) != 0;
-  Runtime runtime(n_threads, false, active_features());
+  Runtime runtime(n_threads, false, active_features(), {.int8_attention = int8});
   MachineProbe probe(n_threads, active_features(), std::size_t{4} << 20);
   const Tensor qkv = numbers({n, 3 * heads * d});
   const auto part = [&](std::int64_t i) {
@@ -51,7 +51,7 @@ void BM_Attention(benchmark::State& state) {
   for (auto _ : state) {
     const Rate limit = probe.fp32_flops(0.01);
     const Stopwatch watch(n_threads);
-    attention(runtime, args, y, int8);
+    attention(runtime, args, y);
     ratios.add(watch.rate(flops), limit);
     state.SetIterationTime(watch.wall_s());
   }

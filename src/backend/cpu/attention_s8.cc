@@ -4,7 +4,6 @@
 #include <cstring>
 #include <limits>
 
-#include "backend/cpu/kernels/select.h"
 #include "base/half.h"
 
 namespace triptych::cpu {
@@ -15,7 +14,7 @@ using kernels::kS8ChunkKeys;
 using kernels::kS8MaxRows;
 using kernels::kS8PanelWidth;
 
-static_assert(kS8MaxRows == kernels::kS8AttentionRows);
+static_assert(kS8MaxRows == kernels::kS8AttentionRows);  // for arrays; tiles have what both kernels take
 constexpr float kLog2E = 1.44269504F;
 constexpr std::int64_t kPanelsPerChunk = kS8ChunkKeys / kS8PanelWidth;
 
@@ -190,14 +189,6 @@ void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scr
 
 }  // namespace
 
-// Dot products of bytes gain everywhere. 16-bit products of AVX2 gain 1.2 times over its floats, but nothing
-// over those of AVX-512.
-bool has_attention_s8(const Runtime& runtime) noexcept {
-  const CpuFeatures& features = runtime.features;
-  if (features.has_all(kernels::kNeedsDotprod) || features.has_all(kernels::kNeedsAvx512Vnni)) return true;
-  return features.has_all(kernels::kNeedsAvx2) && !features.has(CpuFeature::kAvx512Core);
-}
-
 std::size_t attention_s8_scratch_floats(int head_dim) {
   return static_cast<std::size_t>(Scratch(nullptr, head_dim).n_floats);
 }
@@ -206,7 +197,8 @@ void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
   Scratch s(a.scratch, a.head_dim);
   quantize_queries(runtime, a, s);
   const int n_keys = *std::max_element(a.n_visible, a.n_visible + a.n_rows);
-  const int n_tiles = static_cast<int>(ceil_div(a.n_rows, kS8MaxRows));
+  const int tile_rows = std::min(runtime.gemm_s8.max_rows, runtime.attention_s8.max_rows);
+  const int n_tiles = static_cast<int>(ceil_div(a.n_rows, tile_rows));
   Chunk chunk;
   for (chunk.begin = 0; chunk.begin < n_keys; chunk.begin += kS8ChunkKeys) {
     chunk.n = std::min(kS8ChunkKeys, n_keys - chunk.begin);

@@ -8,14 +8,8 @@
 
 namespace triptych::cpu {
 
-/// Whether this instruction set gains by it.
-bool has_attention_s8(const Runtime& runtime) noexcept;
-
 /// Query rows of a block at most: each packs the keys and values it sees, so larger blocks pack less.
 inline constexpr int kS8AttentionMaxRows = 192;
-
-/// With fewer rows (decoding without grouped queries) packing costs more than 8-bit products save.
-inline constexpr int kS8AttentionMinRows = 4;
 
 /// Floats of scratch memory a block needs.
 std::size_t attention_s8_scratch_floats(int head_dim);

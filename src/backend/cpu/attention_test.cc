@@ -265,7 +265,7 @@ TEST(CpuAttention, PagesTakeMemoryWhenWrittenAndGiveItBack) {
 TEST(CpuAttention, AttentionInEightBitsIsNear) {
   CpuBackendOptions options;
   options.n_threads = 2;
-  options.int8_attention = true;
+  options.policy.int8_attention = true;
   const auto cpu = make_cpu_backend(options);
   const std::vector<std::int32_t> cu_q = {0, 3, 3, 150, 151, 171};
   const std::vector<std::int32_t> cu_k = {0, 430, 440, 687, 688, 798};
@@ -312,7 +312,7 @@ TEST(CpuAttention, AttentionInEightBitsHasTheSameBitsForAnyNumberOfThreads) {
   for (const int n_threads : {1, 2, 7}) {
     CpuBackendOptions options;
     options.n_threads = n_threads;
-    options.int8_attention = true;
+    options.policy.int8_attention = true;
     const Tensor y(DType::kF32, {800, 4, 64});
     TensorView view = y.view();
     make_cpu_backend(options)->attention(args, view);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "backend/cpu/attention.h"
-#include "backend/cpu/attention_s8.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/linear_groups.h"
 #include "backend/cpu/linear_s4.h"
@@ -108,10 +107,8 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
-      : runtime_(options.n_threads, options.pin, options.isa ? *options.isa : active_features()),
-        exact_groups_(options.exact_groups),
-        int8_attention_(options.int8_attention) {
-    runtime_.bf16_activations = options.bf16_activations;
+      : runtime_(options.n_threads, options.pin, options.isa ? *options.isa : active_features(),
+                 options.policy) {
     const CpuFeatures lacking = runtime_.features - detected_features();
     if (!lacking.empty()) fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(lacking));
   }
@@ -133,7 +130,7 @@ class CpuBackend final : public Backend {
     if (format.code == QuantCode::kInt8 || format.code == QuantCode::kNf4)
       return std::make_unique<cpu::CpuLinearGroups>(runtime_, spec);
     if (format.code == QuantCode::kInt4)
-      return std::make_unique<cpu::CpuLinearS4>(runtime_, spec, exact_groups_);
+      return std::make_unique<cpu::CpuLinearS4>(runtime_, spec);
     fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8, int4 and nf4, not {}", spec.name,
          format.to_string());
   }
@@ -192,10 +189,11 @@ class CpuBackend final : public Backend {
   }
 
   bool attends_in_int8(std::optional<KvDType> cache) const noexcept override {
-    return cpu::has_attention_s8(runtime_) && (cache ? *cache == KvDType::kInt8 : int8_attention_);
+    if (runtime_.policy.batch_invariant || !cpu::gains_by_int8_attention(runtime_.features)) return false;
+    return cache ? *cache == KvDType::kInt8 : runtime_.policy.int8_attention;
   }
   void attention(const AttentionArgs& args, TensorView& y) override {
-    submit_alone([this, args, y] { cpu::attention(runtime_, args, y, int8_attention_); });
+    submit_alone([this, args, y] { cpu::attention(runtime_, args, y); });
   }
   void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
                  std::span<const std::int32_t> slots) override {
@@ -347,8 +345,6 @@ class CpuBackend final : public Backend {
   }
 
   Runtime runtime_;
-  bool exact_groups_;
-  bool int8_attention_;
   std::mutex mutex_;  // scratch memory is shared by the operations
 };
 

@@ -215,7 +215,7 @@ TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
   CpuBackendOptions options;
   options.n_threads = 2;
   const auto plain = make_cpu_backend(options);
-  options.bf16_activations = true;
+  options.policy.bf16_activations = true;
   const auto rounded = make_cpu_backend(options);
   for (const std::int64_t k : {64, 70, 71})
     for (const std::int64_t m : {5, 30, 200}) {

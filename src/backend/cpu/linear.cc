@@ -14,7 +14,7 @@ constexpr std::int64_t kGroupColumns = 128;  // of the weight packed at once: [5
 constexpr std::int64_t kBlockRows = 768;     // rows of x packed at once
 constexpr std::int64_t kPacked_floats = std::int64_t{4} << 20;  // and their size
 constexpr std::int64_t kMaxPanelWidth = 64;
-constexpr std::int64_t kFewRows = 24;               // up to here the weight is streamed
+constexpr std::int64_t kStreamedRows = 96;          // of x packed at once when the weight is streamed
 constexpr std::int64_t kStream_bytes = 256 * 1024;  // of the weight, one piece of work with few rows
 
 // Where a matrix row lies: piece `index` of all parts, each cut into pieces of `step` rows.
@@ -230,6 +230,42 @@ ProductPlan plan_few_rows(const Runtime& runtime, const CpuLinear& w) {
   return out;
 }
 
+// Rows [begin, begin + n) of a call.
+LinearArgs rows_of(const LinearArgs& args, std::int64_t begin, std::int64_t n) {
+  LinearArgs out = args;
+  out.n_rows = n;
+  out.x += begin * args.x_stride;
+  if (args.residual != nullptr) out.residual += begin * args.residual_stride;
+  if (args.y != nullptr) out.y += begin * args.y_stride;
+  if (args.y_int8 != nullptr) out.y_int8 += begin * args.y_int8_stride;
+  if (args.y_scales != nullptr) out.y_scales += begin;
+  return out;
+}
+
+// One block of rows.
+void stream_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& plan) {
+  const CpuLinear& w = call.weight;
+  const std::int64_t step = plan.step;
+  const PackedVectors vectors(runtime, call);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
+  const auto piece = [&](std::int64_t index, int thread) {
+    const RowRange range = range_at(w, step, index);
+    const std::int64_t n_columns = range.end - range.begin;
+    float* products = runtime.thread_scratch(thread);
+    for (std::int64_t g = 0; g < vectors.n_groups(); ++g)
+      runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
+                         static_cast<int>(n_columns), w.n_in(), vectors.x(range.part->type, g),
+                         static_cast<int>(vectors.begin(g + 1) - vectors.begin(g)),
+                         products + vectors.begin(g) * step, step});
+    for (std::int64_t m = 0; m < call.n_rows; ++m)
+      finish_row(runtime, call, call.weight.bias(), m, range.part->first_row + range.begin, n_columns,
+                 products + m * step);
+  };
+  runtime.parallel(plan.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
+    for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
+  });
+}
+
 }  // namespace
 
 namespace {
@@ -322,16 +358,17 @@ CpuLinear::CpuLinear(const CpuLinear& bf16, std::int64_t n_words)
 }
 
 ProductPlan CpuLinear::plan(const Runtime& runtime, const LinearArgs& args) const {
-  if (args.n_rows <= kFewRows) return plan_few_rows(runtime, *this);
-  const bool rounds = runtime.bf16_activations && runtime.gemm_bf16 != nullptr && words_ != nullptr;
+  const LinearAlgorithm algorithm =
+      linear_algorithm(args.n_rows, words_ != nullptr, runtime.features, runtime.policy);
   ProductPlan out;
-  out.way = rounds ? ProductPlan::Way::kRounded : ProductPlan::Way::kTiled;
+  if (algorithm == LinearAlgorithm::kStreamed) out = plan_few_rows(runtime, *this);
+  out.algorithm = algorithm;
   return out;
 }
 
 void CpuLinear::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
-  if (plan.way == ProductPlan::Way::kRounded) return multiply_bf16(runtime, args);
-  if (plan.way == ProductPlan::Way::kTiled) return linear_many_rows(runtime, {*this, args});
+  if (plan.algorithm == LinearAlgorithm::kTiledBf16) return multiply_bf16(runtime, args);
+  if (plan.algorithm == LinearAlgorithm::kTiled) return linear_many_rows(runtime, {*this, args});
   linear_few_rows(runtime, {*this, args}, plan);
 }
 
@@ -368,26 +405,8 @@ void linear_few_rows(Runtime& runtime, const LinearCall& call) {
 }
 
 void linear_few_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& plan) {
-  const CpuLinear& w = call.weight;
-  const std::int64_t step = plan.step;
-  const PackedVectors vectors(runtime, call);
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
-  const auto piece = [&](std::int64_t index, int thread) {
-    const RowRange range = range_at(w, step, index);
-    const std::int64_t n_columns = range.end - range.begin;
-    float* products = runtime.thread_scratch(thread);
-    for (std::int64_t g = 0; g < vectors.n_groups(); ++g)
-      runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
-                         static_cast<int>(n_columns), w.n_in(), vectors.x(range.part->type, g),
-                         static_cast<int>(vectors.begin(g + 1) - vectors.begin(g)),
-                         products + vectors.begin(g) * step, step});
-    for (std::int64_t m = 0; m < call.n_rows; ++m)
-      finish_row(runtime, call, call.weight.bias(), m, range.part->first_row + range.begin, n_columns,
-                 products + m * step);
-  };
-  runtime.parallel(plan.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t i = begin; i < end; ++i) piece(i, thread);
-  });
+  for (std::int64_t row = 0; row < call.n_rows; row += kStreamedRows)
+    stream_rows(runtime, {call.weight, rows_of(call, row, std::min(kStreamedRows, call.n_rows - row))}, plan);
 }
 
 void linear_many_rows(Runtime& runtime, const LinearCall& call) {
@@ -400,11 +419,6 @@ void linear_many_rows(Runtime& runtime, const LinearCall& call) {
     multiply_block(runtime, call,
                    {begin, rows, ceil_div(rows, tiles_of(runtime, call).max_rows), k, ceil_div(k, kBlockK)});
   }
-}
-
-void linear(Runtime& runtime, const LinearCall& call) {
-  if (call.n_rows <= kFewRows) return linear_few_rows(runtime, call);
-  linear_many_rows(runtime, call);
 }
 
 }  // namespace triptych::cpu

@@ -51,8 +51,8 @@ struct PanelCut {
 
 /// What shapes decide of a product: made once for a step that is recorded. A weight uses what it needs.
 struct ProductPlan {
-  enum class Way { kStreamed, kTiled, kRounded };
-  Way way = Way::kStreamed;   // few rows as stored; many in tiles; many with x rounded to bfloat16
+  LinearAlgorithm algorithm = LinearAlgorithm::kStreamed;    // of float weights
+  Int4Algorithm int4_algorithm = Int4Algorithm::kStreamed;  // of int4 weights
   std::int64_t n_panels = 0;  // handed out, or of `step` rows of the weight
   std::int64_t n_tiles = 0;   // of rows
   std::int64_t step = 0;
@@ -138,13 +138,11 @@ struct LinearCall : LinearArgs {
   const kernels::GemmKernels* gemm;  // of linear_many_rows; null: the runtime's
 };
 
-/// Few rows: the weight is streamed once (from memory; up to max_vectors rows of kernels/gemv also from the
-/// caches).
+/// The weight is streamed once (from memory; up to max_vectors rows of kernels/gemv also from the caches).
+/// Made for few rows; more are taken in blocks.
 void linear_few_rows(Runtime& runtime, const LinearCall& call);
 void linear_few_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& plan);
 /// Any number of rows, in tiles.
 void linear_many_rows(Runtime& runtime, const LinearCall& call);
-/// Whichever is faster; the choice depends on n_rows alone.
-void linear(Runtime& runtime, const LinearCall& call);
 
 }  // namespace triptych::cpu

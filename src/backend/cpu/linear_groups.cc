@@ -133,7 +133,7 @@ void CpuLinearGroups::load_column(std::int64_t k, std::int64_t first, std::int64
 ProductPlan CpuLinearGroups::plan(const Runtime& runtime, const LinearArgs& args) const {
   ProductPlan out;
   out.n_panels = ceil_div(n_out_, kWidth);
-  out.n_tiles = ceil_div(args.n_rows, kernels::kS8MaxRows);
+  out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s8.max_rows);
   out.loop = runtime.plan_loop(out.n_panels, panel_bytes() * out.n_tiles);
   return out;
 }
@@ -141,13 +141,13 @@ ProductPlan CpuLinearGroups::plan(const Runtime& runtime, const LinearArgs& args
 void CpuLinearGroups::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
   const std::int64_t m = args.n_rows;
   const QuantizedRows rows = quantize_rows(runtime, args, *this, group_);
-  constexpr std::int64_t kTile_floats = kernels::kS8MaxRows * kWidth;
+  const std::int64_t tile_floats = runtime.gemm_s8.max_rows * kWidth;
   const std::int64_t expanded_bytes = is_nf4_ ? ceil_div(n_in_, 8) * 2 * kQuad_bytes : 0;
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(2 * kTile_floats + expanded_bytes / 4));
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(2 * tile_floats + expanded_bytes / 4));
   const std::int64_t n_tiles = plan.n_tiles;
   const auto multiply_panel = [&](std::int64_t index, float* sums) {
-    float* products = sums + kTile_floats;
-    const std::uint8_t* panel = s8_panel(index, reinterpret_cast<std::uint8_t*>(sums + 2 * kTile_floats));
+    float* products = sums + tile_floats;
+    const std::uint8_t* panel = s8_panel(index, reinterpret_cast<std::uint8_t*>(sums + 2 * tile_floats));
     for (std::int64_t t = 0; t < n_tiles; ++t) {
       const std::int64_t begin = t * m / n_tiles;
       const int n_rows = static_cast<int>((t + 1) * m / n_tiles - begin);

@@ -301,7 +301,7 @@ void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const Qu
                         const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
                         float* products) {
   const std::int64_t n_rows_all = row_end - row_begin;
-  const std::int64_t n_tiles = ceil_div(n_rows_all, kernels::kS8MaxRows);
+  const std::int64_t n_tiles = ceil_div(n_rows_all, runtime.gemm_s8.max_rows);
   const std::int64_t half = panels.n * kernels::kS8PanelWidth;
   const std::int64_t stride = panels.up != nullptr ? 2 * half : half;
   const auto multiply = [&](std::int64_t begin, int n_rows, const std::uint8_t* data, const float* scales,
@@ -350,7 +350,7 @@ PanelCut cut_panels(const Runtime& runtime, std::int64_t n_panels, std::int64_t 
   // As many groups for each thread, of nearly equal sizes.
   out.n_groups = std::min(
       n_panels, ceil_div(ceil_div(n_panels, out.together), runtime.n_threads()) * runtime.n_threads());
-  const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * kernels::kS8MaxRows));
+  const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * runtime.gemm_s8.max_rows));
   out.n_splits = std::clamp<std::int64_t>(ceil_div(wanted_pieces(runtime), out.n_groups), 1, most_splits);
   out.loop = runtime.plan_loop(out.n_groups * out.n_splits,
                                out.together * panel_bytes * ceil_div(n_rows, out.n_splits));

@@ -37,7 +37,7 @@ std::vector<float> outputs(Backend& cpu, const LinearWeight& weight, const Tenso
 TEST(LinearQuantized, OutliersOfOtherRowsDoNotChangeARow) {
   CpuBackendOptions options;
   options.n_threads = 2;
-  options.exact_groups = true;  // one algorithm for any number of rows
+  options.policy.exact_groups = true;  // one algorithm for any number of rows
   const auto cpu = make_cpu_backend(options);
   constexpr std::int64_t kRows = 40;  // 160 channels with outliers
   constexpr std::int64_t kK = 320;

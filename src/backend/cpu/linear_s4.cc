@@ -17,8 +17,7 @@ constexpr std::int64_t kWidth = kernels::kS4PanelWidth;
 
 }  // namespace
 
-CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_groups)
-    : exact_groups_(exact_groups) {
+CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec) {
   const QuantFormat& format = spec.packed != nullptr ? spec.packed->format : *spec.format;
   if (format.code != QuantCode::kInt4 || format.scale_dtype == DType::kF32 || format.group_size % 8 != 0)
     fail(ErrorCode::kUnsupported,
@@ -275,7 +274,7 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args, co
   const QuantizedRows rows = quantize_rows(runtime, args, *this, layout_.group);
   const std::int64_t n_tiles = plan.n_tiles;
   const std::int64_t n_panels = plan.n_panels;
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS4MaxRows * 2 * kWidth));
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(runtime.gemm_s4.max_rows * 2 * kWidth));
   const auto multiply_panel = [&](std::int64_t index, float* products) {
     const std::int64_t column = index * kWidth;
     for (std::int64_t t = 0; t < n_tiles; ++t) {
@@ -317,7 +316,7 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;
   const std::int64_t together = plan.cut.together;
-  const std::int64_t product_floats = kernels::kS8MaxRows * halves * together * kWidth;
+  const std::int64_t product_floats = runtime.gemm_s8.max_rows * halves * together * kWidth;
   runtime.reserve_thread_scratch(
       static_cast<std::size_t>(product_floats + halves * together * panel_bytes / 4));
   const auto multiply_item = [&](const PanelItem& item, int thread) {
@@ -353,11 +352,11 @@ ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) co
   const std::int64_t halves = args.gated ? 2 : 1;
   ProductPlan out;
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
-  if (args.n_rows <= runtime.gemm_s4.worthwhile_rows || exact_groups_) {
+  out.int4_algorithm = int4_algorithm(args.n_rows, runtime.features, runtime.policy);
+  if (out.int4_algorithm == Int4Algorithm::kStreamed) {
     out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s4.max_rows);
     out.loop = runtime.plan_loop(out.n_panels, layout_.panel_bytes() * out.n_tiles * halves);
   } else {
-    out.way = ProductPlan::Way::kTiled;
     out.cut = cut_panels(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows);
   }
   return out;
@@ -369,7 +368,7 @@ void CpuLinearS4::run(Runtime& runtime, const LinearArgs& args, const ProductPla
     plain.x_quant = {};
     return run(runtime, plain, plan);
   }
-  if (plan.way == ProductPlan::Way::kStreamed) return multiply_streamed(runtime, args, plan);
+  if (plan.int4_algorithm == Int4Algorithm::kStreamed) return multiply_streamed(runtime, args, plan);
   multiply_requantized(runtime, args, plan);
 }
 

@@ -18,10 +18,9 @@ class CpuLinearS4 final : public QuantizedLinear {
   /// Borrows spec.packed, or quantizes spec.parts to *spec.format: int4 with groups a multiple of 8 or whole
   /// rows, float16 or bfloat16 scales, one or two levels. Scales of panels are float16: with bfloat16 they
   /// are kept as shares of a power of two a column, with two levels as the integers they are; that power, or
-  /// the row's scale, is the column's factor. With `exact_groups` products of many rows, too, use the groups'
-  /// own scales: slower, without the rounding to 8 bits. Throws Error(kUnsupported) for other formats,
+  /// the row's scale, is the column's factor. Throws Error(kUnsupported) for other formats,
   /// Error(kInvalidFile) for values that are not finite, naming the tensor.
-  CpuLinearS4(Runtime& runtime, const LinearSpec& spec, bool exact_groups);
+  CpuLinearS4(Runtime& runtime, const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
   std::int64_t n_in() const noexcept override { return layout_.k; }
@@ -52,7 +51,6 @@ class CpuLinearS4 final : public QuantizedLinear {
 
   std::int64_t n_out_ = 0;
   kernels::S4Layout layout_{};
-  bool exact_groups_;
   WeightArray panels_;              // [panels][panel_bytes]
   WeightArray column_scales_;       // [N rounded up to 64] of the 8-bit panels, without the factors
   WeightArray factors_;             // the same, of a whole column; empty: all are 1

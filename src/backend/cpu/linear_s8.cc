@@ -108,7 +108,6 @@ const float* CpuLinearS8::bias_of(Runtime& runtime, const ActivationQuant& quant
 
 ProductPlan CpuLinearS8::plan(const Runtime& runtime, const LinearArgs& args) const {
   ProductPlan out;
-  out.way = ProductPlan::Way::kTiled;
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   const std::int64_t panel_bytes = (args.gated ? 2 : 1) * kernels::s8_panel_bytes(n_in_);
   out.cut = cut_panels(runtime, out.n_panels, panel_bytes, args.n_rows);
@@ -121,7 +120,7 @@ void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPla
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
   const std::int64_t together = plan.cut.together;
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(kernels::kS8MaxRows * halves * together * kWidth));
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(runtime.gemm_s8.max_rows * halves * together * kWidth));
   const float* bias = bias_of(runtime, args.x_quant);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;

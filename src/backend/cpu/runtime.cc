@@ -48,8 +48,9 @@ Buffer WeightMemory::take(std::size_t size_bytes) {
   return Buffer::wrap(std::move(owner), data, size_bytes);
 }
 
-Runtime::Runtime(int n_threads, bool pin, CpuFeatures features_used)
+Runtime::Runtime(int n_threads, bool pin, CpuFeatures features_used, const CpuPolicy& policy_used)
     : features(features_used),
+      policy(policy_used),
       gemm(kernels::gemm_kernels(features_used)),
       gemm_bf16(kernels::gemm_bf16_kernels(features_used)),
       gemm_s8(kernels::gemm_s8_kernels(features_used)),

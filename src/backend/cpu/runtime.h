@@ -20,6 +20,7 @@
 #include "backend/cpu/kernels/pointwise/pointwise.h"
 #include "backend/cpu/kernels/quantize_weight/quantize_weight.h"
 #include "backend/cpu/kernels/rows/rows.h"
+#include "backend/cpu/policy.h"
 #include "backend/op_args.h"
 #include "base/cpu_features.h"
 #include "base/function_ref.h"
@@ -60,9 +61,10 @@ struct LoopPlan {
 
 class Runtime {
  public:
-  Runtime(int n_threads, bool pin, CpuFeatures features);
+  Runtime(int n_threads, bool pin, CpuFeatures features, const CpuPolicy& policy = {});
 
   const CpuFeatures features;
+  const CpuPolicy policy;
   const kernels::GemmKernels& gemm;
   const kernels::GemmKernels* const gemm_bf16;  // null: none
   const kernels::GemmS8Kernels& gemm_s8;
@@ -91,9 +93,6 @@ class Runtime {
   }
   /// The same, one index a piece.
   void parallel_each(std::int64_t n, FunctionRef<void(std::int64_t index, int thread)> body);
-
-  /// Products of many rows with bfloat16 weights take x as bfloat16, too, where gemm_bf16 is there.
-  bool bf16_activations = false;
 
   WeightMemory weight_memory;
 

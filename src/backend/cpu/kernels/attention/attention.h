@@ -7,7 +7,7 @@
 // A NaN in a visible score or value makes the row NaN; so can a non-finite value behind the row's last
 // visible key, within the same block of keys.
 //
-// Up to kAttentionFewRows rows are computed by dot products, more by tiles; the two differ in rounding.
+// Up to few_rows rows are computed by dot products, more by tiles; the two differ in rounding.
 // Otherwise the bits of a row do not depend on the rows beside it.
 #pragma once
 
@@ -39,11 +39,11 @@ struct KeyValueRows {
   ptrdiff_t offset_bytes = 0;  // so far before a page's first key are its offsets; 0: none
 };
 
-constexpr int kAttentionMaxRows = 128;
+constexpr int kAttentionMaxRows = 128;  // of a block, that any implementation takes
 constexpr int kAttentionFewRows = 8;
 
 struct AttentionBlock {
-  int n_rows;  // 1 .. kAttentionMaxRows
+  int n_rows;  // 1 .. max_rows of the implementation
   int head_dim;
   const float* const* q;     // n_rows pointers to head_dim floats
   float* const* y;           // likewise
@@ -59,6 +59,8 @@ ptrdiff_t attention_scratch_floats(int head_dim);
 struct AttentionKernels {
   const char* name;
   void (*attention)(const AttentionBlock& block);
+  int max_rows = kAttentionMaxRows;  // of a block
+  int few_rows = kAttentionFewRows;  // up to here by dot products
 };
 
 const AttentionKernels& attention_kernels(CpuFeatures features);

@@ -19,7 +19,7 @@ namespace triptych::kernels {
 
 inline constexpr int kS8ChunkKeys = 256;
 static_assert(65535LL * 127 * kS8ChunkKeys < (1LL << 31));
-inline constexpr int kS8AttentionRows = 6;
+inline constexpr int kS8AttentionRows = 6;  // of a tile, that any implementation takes
 inline constexpr float kS8Spread = 16.0F;
 
 /// Rows of codes become a panel of gemm_s8, [quads of d][64 keys][4], codes + 128; keys and elements beyond
@@ -45,7 +45,7 @@ struct S8PackValuesArgs {
 /// value_scale, as integers of 16 bits. Where no weight stands out (the sum is at least kS8Spread times the
 /// largest) eight bits are as good as the values' own: such a row has zeros in `low`.
 struct S8SoftenArgs {
-  int n_rows;                // 1 .. kS8AttentionRows
+  int n_rows;                // 1 .. max_rows of the implementation
   int n;                     // keys, a multiple of 4; codes are written for all
   const int32_t* n_visible;  // [n_rows] the row sees the first n_visible <= n
   float* scores;             // [n_rows][kS8ChunkKeys] logarithms to base 2; overwritten
@@ -60,7 +60,7 @@ struct S8SoftenArgs {
 
 /// y = y * rescale + weights * values over a chunk, 64 columns.
 struct S8AccumulateArgs {
-  int n_rows;  // 1 .. 6
+  int n_rows;  // 1 .. max_rows of the implementation
   ptrdiff_t quads;
   const uint8_t* high;  // [n_rows][stride]
   const uint8_t* low;   // null: zeros
@@ -79,6 +79,7 @@ struct AttentionS8Kernels {
   /// Whether a row has anything in `low`.
   bool (*soften)(const S8SoftenArgs& args);
   void (*accumulate)(const S8AccumulateArgs& args);
+  int max_rows = 6;  // of a tile, kS8AttentionRows at most
 };
 
 const AttentionS8Kernels& attention_s8_kernels(CpuFeatures features);

@@ -71,8 +71,7 @@ struct GemmS4Kernels {
   const char* name;
   void (*rows)(const S4RowsArgs& args);
   void (*requantize)(const S4RequantizeArgs& args);
-  int max_rows = 6;          // of one call of rows
-  int worthwhile_rows = 12;  // up to which calls of rows beat requantize and tiles (linear_quantized_bench)
+  int max_rows = 6;  // of one call of rows
 };
 
 /// The best implementation for the instruction sets that may be used.

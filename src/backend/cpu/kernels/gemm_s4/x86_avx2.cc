@@ -211,6 +211,6 @@ void requantize(const S4RequantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS4Kernels kGemmS4Avx2 = {"avx2", rows, requantize, 6, 48};
+extern const GemmS4Kernels kGemmS4Avx2 = {"avx2", rows, requantize, 6};
 
 }  // namespace triptych::kernels

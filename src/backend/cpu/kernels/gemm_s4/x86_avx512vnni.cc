@@ -166,6 +166,6 @@ void requantize(const S4RequantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows, 48};
+extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows};
 
 }  // namespace triptych::kernels

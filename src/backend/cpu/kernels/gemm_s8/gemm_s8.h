@@ -14,7 +14,7 @@
 
 namespace triptych::kernels {
 
-inline constexpr int kS8MaxRows = 6;      // of a tile
+inline constexpr int kS8MaxRows = 6;      // of a tile, that any implementation takes
 inline constexpr int kS8PanelWidth = 64;  // columns of a tile
 inline constexpr ptrdiff_t kS8MaxK = 65536;
 // What a tile sums up: unsigned bytes (w + 128 <= 255) times |q| <= 127. And what is put right with: 128 sum
@@ -55,7 +55,7 @@ struct S8PackArgs {
 };
 
 struct S8TileArgs {
-  int n_rows;  // 1 .. kS8MaxRows
+  int n_rows;  // 1 .. max_rows of the implementation
   ptrdiff_t quads;
   const int8_t* q;  // [n_rows][q_stride]
   ptrdiff_t q_stride;
@@ -72,6 +72,7 @@ struct GemmS8Kernels {
   void (*quantize)(const S8QuantizeArgs& args);
   void (*tile)(const S8TileArgs& args);
   void (*sums)(const S8SumsArgs& args);
+  int max_rows = 6;  // of a tile, kS8MaxRows at most
 };
 
 /// The best implementation for the instruction sets that may be used.

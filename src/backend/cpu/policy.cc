@@ -1,0 +1,53 @@
+#include "backend/cpu/policy.h"
+
+#include "backend/cpu/kernels/select.h"
+
+namespace triptych::cpu {
+
+LinearAlgorithm linear_algorithm(std::int64_t n_rows, bool pairs_bf16, CpuFeatures features,
+                                 const CpuPolicy& policy) noexcept {
+  if (policy.batch_invariant || n_rows <= policy.streamed_rows) return LinearAlgorithm::kStreamed;
+  const bool rounds =
+      policy.bf16_activations && pairs_bf16 && features.has_all(kernels::kNeedsAvx512Bf16);
+  return rounds ? LinearAlgorithm::kTiledBf16 : LinearAlgorithm::kTiled;
+}
+
+Int4Algorithm int4_algorithm(std::int64_t n_rows, CpuFeatures features, const CpuPolicy& policy) noexcept {
+  const std::int64_t limit =
+      features.has_all(kernels::kNeedsAvx2) ? policy.int4_streamed_rows_avx2 : policy.int4_streamed_rows;
+  const bool streamed = policy.batch_invariant || policy.exact_groups || n_rows <= limit;
+  return streamed ? Int4Algorithm::kStreamed : Int4Algorithm::kRequantized;
+}
+
+// Dot products of bytes gain everywhere. 16-bit products of AVX2 gain 1.2 times over its floats, but nothing
+// over those of AVX-512.
+bool gains_by_int8_attention(CpuFeatures features) noexcept {
+  if (features.has_all(kernels::kNeedsDotprod) || features.has_all(kernels::kNeedsAvx512Vnni)) return true;
+  return features.has_all(kernels::kNeedsAvx2) && !features.has(CpuFeature::kAvx512Core);
+}
+
+AttentionAlgorithm paged_attention_algorithm(bool int8_cache, CpuFeatures features,
+                                             const CpuPolicy& policy) noexcept {
+  const bool int8 = int8_cache && !policy.batch_invariant && gains_by_int8_attention(features);
+  return int8 ? AttentionAlgorithm::kInt8 : AttentionAlgorithm::kFloat;
+}
+
+AttentionAlgorithm segment_attention_algorithm(const SegmentShape& shape, CpuFeatures features,
+                                               const CpuPolicy& policy) noexcept {
+  const bool int8 = policy.int8_attention && !policy.batch_invariant && gains_by_int8_attention(features) &&
+                    shape.n_query_rows > shape.n_segments * shape.few_rows &&
+                    shape.n_keys >= shape.n_segments * policy.int8_attention_min_keys;
+  return int8 ? AttentionAlgorithm::kInt8 : AttentionAlgorithm::kFloat;
+}
+
+AttentionAlgorithm block_attention_algorithm(AttentionAlgorithm whole, std::int64_t n_rows,
+                                             const CpuPolicy& policy) noexcept {
+  return n_rows >= policy.int8_attention_min_rows ? whole : AttentionAlgorithm::kFloat;
+}
+
+std::int64_t float_attention_rows(std::int64_t max_rows, std::int64_t few_rows,
+                                  const CpuPolicy& policy) noexcept {
+  return policy.batch_invariant ? few_rows : max_rows;
+}
+
+}  // namespace triptych::cpu
