@@ -360,8 +360,8 @@ struct Append {
   }
 };
 
-// Token t as codes. Its page's offsets were chosen before.
-void append_codes(const Runtime& runtime, const Append& a, std::int64_t t) {
+// Token t quantized. Its page's offsets were chosen before.
+void append_quantized(const Runtime& runtime, const Append& a, std::int64_t t) {
   const CpuKvCache& cache = *a.cache;
   const int head_dim = cache.geometry().head_dim;
   const std::ptrdiff_t at = a.row_in_page(t) * cache.row_bytes();
@@ -409,7 +409,7 @@ void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView&
   const std::int64_t cost_bytes = k.dim(1) * k.dim(2) * 16;
   runtime.parallel(k.dim(0), cost_bytes, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t t = begin; t < end; ++t)
-      cache.quantized() ? append_codes(runtime, append, t) : append_elements(runtime, append, t);
+      cache.quantized() ? append_quantized(runtime, append, t) : append_elements(runtime, append, t);
   });
 }
 
@@ -418,8 +418,7 @@ PagedPlan plan_paged_attention(const Runtime& runtime, const CpuKvCache& cache,
   const KvGeometry& g = cache.geometry();
   PagedPlan out;
   out.group = q.dim(1) / g.n_kv_heads;
-  out.algorithm =
-      paged_attention_algorithm(g.dtype == KvDType::kInt8, runtime.features, runtime.policy);
+  out.algorithm = paged_attention_algorithm(g.dtype == KvDType::kInt8, runtime.features, runtime.policy);
   const BlockSplit split = split_rows(runtime, out.group, q.dim(0) * q.dim(1), out.algorithm);
   out.max_tokens = split.max_tokens();
   for (const KvSequence& s : sequences) out.n_blocks += split.count(s.n_rows);

@@ -1,4 +1,5 @@
-// With CpuPolicy::batch_invariant the bits of a row are those that it has alone, whatever is computed beside it.
+// With CpuPolicy::batch_invariant the bits of a row are those that it has alone, whatever is computed beside
+// it.
 #include <gtest/gtest.h>
 
 #include <algorithm>

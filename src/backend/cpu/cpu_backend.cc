@@ -67,7 +67,7 @@ struct Rows {
   }
 };
 
-// `n_out` is the width of y, codes' padding aside.
+// `n_out` is the width of y, without the padding of int8 rows.
 cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue, std::int64_t n_out,
                             const TensorView& y) {
   cpu::LinearArgs args = {};
@@ -86,7 +86,7 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
     args.y_quant = epilogue.y_quant;
     args.y_int8 = y.as<std::int8_t>();
     args.y_int8_stride = y.row_stride();
-    args.n_y_codes = n_out;
+    args.n_y_int8 = n_out;
     args.y_scales = epilogue.int8_scales.f32();
   } else {
     args.y = y.f32();
@@ -129,8 +129,7 @@ class CpuBackend final : public Backend {
       return std::make_unique<cpu::CpuLinearS8>(runtime_, spec);
     if (format.code == QuantCode::kInt8 || format.code == QuantCode::kNf4)
       return std::make_unique<cpu::CpuLinearGroups>(runtime_, spec);
-    if (format.code == QuantCode::kInt4)
-      return std::make_unique<cpu::CpuLinearS4>(runtime_, spec);
+    if (format.code == QuantCode::kInt4) return std::make_unique<cpu::CpuLinearS4>(runtime_, spec);
     fail(ErrorCode::kUnsupported, "{}: the CPU backend computes with int8, int4 and nf4, not {}", spec.name,
          format.to_string());
   }
@@ -329,7 +328,7 @@ class CpuBackend final : public Backend {
   void multiply(const cpu::CpuWeight& weight, const cpu::LinearArgs& args) {
     const cpu::ProductPlan plan = weight.plan(runtime_, args);
     submit_alone([this, &weight, args, plan] {
-      if (args.y_int8 != nullptr) cpu::begin_code_rows(args);
+      if (args.y_int8 != nullptr) cpu::begin_int8_rows(args);
       weight.run(runtime_, args, plan);
     });
   }

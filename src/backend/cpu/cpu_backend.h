@@ -24,7 +24,7 @@ struct CpuBackendOptions {
   int n_threads = 0;               // < 1: usable_cpus()
   bool pin = false;                // bind worker threads to processors
   std::optional<CpuFeatures> isa;  // active_features() when empty; must be among those of the machine
-  CpuPolicy policy = {};            // what chooses algorithms
+  CpuPolicy policy = {};           // what chooses algorithms
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options = {});

@@ -48,7 +48,7 @@ const std::byte* row_address(const CpuLinear::Part& part, std::int64_t row) {
   return part.data + row * part.row_stride * static_cast<std::ptrdiff_t>(element_bytes(part.type));
 }
 
-// One block of rows of x, cut into tiles of nearly equal height, k into blocks of nearly equal length.
+// One block of rows of x in tiles of nearly equal height, k in blocks of nearly equal length.
 struct Blocking {
   std::int64_t row_begin;
   std::int64_t n_rows;
@@ -84,15 +84,15 @@ void pack_x(Runtime& runtime, const LinearCall& call, const Blocking& blocking, 
   });
 }
 
-// How the panels of output columns are handed out.
+// How the panels of output columns are handed out: a group of them, or some of its rows, is a piece of work.
 struct Division {
-  std::int64_t group;  // panels of a piece of work
+  std::int64_t panels_per_group;
   std::int64_t n_groups;
-  std::int64_t n_splits;  // pieces a group's rows are cut into
+  std::int64_t n_row_splits;  // of a group's rows
 };
 
-// Groups as large as the second-level cache likes while every thread still gets a few; then rows are cut too,
-// at the price of packing a panel more than once.
+// Groups as large as the second-level cache likes while every thread still gets a few; then rows are split
+// too, at the price of packing a panel more than once.
 Division divide(const Runtime& runtime, const LinearCall& call, const Blocking& blocking) {
   const CpuLinear& w = call.weight;
   const std::int64_t width = tiles_of(runtime, call).panel_width;
@@ -144,18 +144,18 @@ void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocki
 
 void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& blocking) {
   const Division division = divide(runtime, call, blocking);
-  const std::int64_t group_width = division.group * tiles_of(runtime, call).panel_width;
+  const std::int64_t group_width = division.panels_per_group * tiles_of(runtime, call).panel_width;
   float* packed = runtime.shared_scratch(static_cast<std::size_t>(blocking.k * blocking.n_rows + 64));
   runtime.reserve_thread_scratch(static_cast<std::size_t>((kBlockK + blocking.n_rows) * group_width));
   pack_x(runtime, call, blocking, packed);
-  const std::int64_t n_splits = division.n_splits;
+  const std::int64_t n_row_splits = division.n_row_splits;
   const auto item = [&](std::int64_t index, int thread) {
-    const std::int64_t split = index % n_splits;
-    multiply_group(runtime, call, blocking, range_at(call.weight, group_width, index / n_splits),
-                   split * blocking.n_tiles / n_splits, (split + 1) * blocking.n_tiles / n_splits, packed,
-                   runtime.thread_scratch(thread));
+    const std::int64_t split = index % n_row_splits;
+    multiply_group(runtime, call, blocking, range_at(call.weight, group_width, index / n_row_splits),
+                   split * blocking.n_tiles / n_row_splits, (split + 1) * blocking.n_tiles / n_row_splits,
+                   packed, runtime.thread_scratch(thread));
   };
-  const std::int64_t n_items = division.n_groups * n_splits;
+  const std::int64_t n_items = division.n_groups * n_row_splits;
   // A product of a few hundred thousand operations is done before another thread wakes.
   constexpr std::int64_t kSmall = 200 * 1000;
   if (blocking.n_rows * blocking.k * call.weight.n_out() < kSmall) {
@@ -270,7 +270,7 @@ void stream_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& pl
 
 namespace {
 
-// Where columns from `first` on of a row's codes go; nowhere when y is floats.
+// Where columns from `first` on of a row of int8 outputs go; nowhere when y is floats.
 kernels::Int8Output int8_output_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
   if (args.y_int8 == nullptr) return {};
   return {args.y_int8 + row * args.y_int8_stride + first, 1.0F / args.y_quant.step, args.y_quant.offset,
@@ -284,11 +284,11 @@ float* floats_at(const LinearArgs& args, std::int64_t row, std::int64_t first) {
 
 }  // namespace
 
-void begin_code_rows(const LinearArgs& args) {
+void begin_int8_rows(const LinearArgs& args) {
   std::fill_n(args.y_scales, args.n_rows, args.y_quant.step);
   for (std::int64_t i = 0; i < args.n_rows; ++i) {
     std::int8_t* row = args.y_int8 + i * args.y_int8_stride;
-    std::fill(row + args.n_y_codes, row + args.y_int8_stride, std::int8_t{0});
+    std::fill(row + args.n_y_int8, row + args.y_int8_stride, std::int8_t{0});
   }
 }
 

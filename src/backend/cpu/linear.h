@@ -1,4 +1,4 @@
-// y = activation(x W^T + b) + residual on the CPU: weights as views of the checkpoint, two ways to multiply.
+// y = activation(x W^T + b) + residual on the CPU: weights as views of the checkpoint, streamed or in tiles.
 #pragma once
 
 #include <memory>
@@ -32,8 +32,8 @@ struct LinearArgs {
   ActivationQuant y_quant = {};
   std::int8_t* y_int8 = nullptr;  // [M][y_int8_stride]
   std::ptrdiff_t y_int8_stride = 0;
-  std::int64_t n_y_codes = 0;  // of a row; up to the stride zeros follow
-  float* y_scales = nullptr;   // [M]: the step, NaN for rows that are not finite
+  std::int64_t n_y_int8 = 0;  // of a row; up to the stride zeros follow
+  float* y_scales = nullptr;  // [M]: the step, NaN for rows that are not finite
   // Rows of x are normed first: by weights that multiplies_int8(), which quantize each row anyway.
   LinearInput::Norm norm = LinearInput::Norm::kNone;
   const float* norm_weight = nullptr;  // [K]
@@ -41,23 +41,24 @@ struct LinearArgs {
   float norm_eps = 0;
 };
 
-/// How panels of columns and rows are handed out together; see cut_panels.
-struct PanelCut {
-  std::int64_t together = 0;
+/// The tiling plan of a product in panels of columns: which panels and rows make a piece of work; see
+/// plan_panel_tiling.
+struct PanelTiling {
+  std::int64_t panels_per_group = 0;
   std::int64_t n_groups = 0;
-  std::int64_t n_splits = 0;
+  std::int64_t n_row_splits = 0;
   LoopPlan loop;
 };
 
 /// What shapes decide of a product: made once for a step that is recorded. A weight uses what it needs.
 struct ProductPlan {
-  LinearAlgorithm algorithm = LinearAlgorithm::kStreamed;    // of float weights
+  LinearAlgorithm algorithm = LinearAlgorithm::kStreamed;   // of float weights
   Int4Algorithm int4_algorithm = Int4Algorithm::kStreamed;  // of int4 weights
-  std::int64_t n_panels = 0;  // handed out, or of `step` rows of the weight
-  std::int64_t n_tiles = 0;   // of rows
+  std::int64_t n_panels = 0;                                // handed out, or of `step` rows of the weight
+  std::int64_t n_tiles = 0;                                 // of rows
   std::int64_t step = 0;
   LoopPlan loop;
-  PanelCut cut;
+  PanelTiling tiling;
 };
 
 /// What every kind of weight of this backend can do.
@@ -71,8 +72,9 @@ class CpuWeight : public LinearWeight {
   virtual bool multiplies_gated() const noexcept { return false; }
 };
 
-/// Before a product that writes codes: what lies beyond them is zero, and each row finite until it is not.
-void begin_code_rows(const LinearArgs& args);
+/// Before a product that writes int8 activations: what lies beyond them is zero, and each row finite until it
+/// is not.
+void begin_int8_rows(const LinearArgs& args);
 
 /// Products of columns [first, first + n) of one row become outputs: bias (or null), function, residual.
 void finish_row(const Runtime& runtime, const LinearArgs& args, const float* bias, std::int64_t row,

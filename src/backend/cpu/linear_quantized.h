@@ -5,6 +5,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/linear.h"
+#include "backend/cpu/quantized_rows.h"
 #include "backend/cpu/runtime.h"
 #include "base/function_ref.h"
 
@@ -31,50 +32,6 @@ class QuantizedLinear : public CpuWeight {
   /// multiple of 64.
   virtual void load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const = 0;
 };
-
-/// Elements of x that stay floats: a channel that is far larger than the rest of its row would take all 127
-/// levels (Dettmers et al., "LLM.int8()", 2022; there by columns and a fixed limit). At most kRowOutliers a
-/// row. Which they are, and the bits of their products, depends on the row alone.
-struct Outliers {
-  static constexpr int kRowOutliers = 4;
-  /// Columns of the weight that are made floats once a call; those of further channels are read anew for
-  /// every row. Speed only: outliers of real models share a few channels.
-  static constexpr int kCachedColumns = 64;
-  /// Largest magnitude of a row, in units of the root mean square of the rest, that is still quantized with
-  /// the others.
-  static constexpr float kLimit = 16;
-
-  struct Element {
-    std::int32_t channel;        // of x; -1: none from here on
-    std::int32_t cached_column;  // index in `columns`; -1: not among them
-    float x;
-  };
-  const Element* elements = nullptr;  // [M][kRowOutliers]; null: no row has any
-  const float* columns = nullptr;     // [n][column_stride] of the weight, as floats
-  std::int64_t column_stride = 0;
-  const QuantizedLinear* weight = nullptr;
-};
-
-/// Rows of x as bytes, in the runtime's shared scratch until its next use.
-struct QuantizedRows {
-  const std::int8_t* q;      // [M][stride], zeros from K on
-  std::int64_t stride;       // K rounded up to 8
-  float* scales;             // [M]
-  std::int32_t* sums;        // [M] of q
-  std::int32_t* group_sums;  // [M][groups] of q, if they were asked for
-  Outliers outliers;
-};
-/// The int8 activations of `args`, with their sums.
-QuantizedRows take_codes(Runtime& runtime, const LinearArgs& args, std::int64_t k);
-/// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or with args.x_quant, for a product with `weight`.
-/// Sums by groups of `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns of
-/// the weight are read for outliers only, into the runtime's second scratch.
-QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const QuantizedLinear& weight,
-                            std::int64_t group = 0);
-
-/// products [n] of row `row` and the weight's rows from `first` (a multiple of 64) on: what its outliers add.
-void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,
-                  float* products);
 
 /// Neighbouring panels of 8-bit weights, for products with rows of x.
 struct S8Panels {
@@ -107,12 +64,12 @@ struct PanelItem {
   std::int64_t panel_begin, panel_end, row_begin, row_end;
 };
 /// Groups of panels that are multiplied together: a few, as long as their 8-bit weights stay in the
-/// second-level cache, fewer when threads would have nothing to do. Rows are cut, too, when there are few
+/// second-level cache, fewer when threads would have nothing to do. Rows are split, too, when there are few
 /// groups.
-PanelCut cut_panels(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
-                    std::int64_t n_rows);
+PanelTiling plan_panel_tiling(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
+                              std::int64_t n_rows);
 /// Hands out all panels and rows in such pieces.
-void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_rows, const PanelCut& cut,
+void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_rows, const PanelTiling& tiling,
                      FunctionRef<void(const PanelItem& item, int thread)> body);
 
 }  // namespace triptych::cpu

@@ -315,10 +315,10 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
   const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = layout_.padded_k() * kWidth;
-  const std::int64_t together = plan.cut.together;
-  const std::int64_t product_floats = runtime.gemm_s8.max_rows * halves * together * kWidth;
+  const std::int64_t panels_per_group = plan.tiling.panels_per_group;
+  const std::int64_t product_floats = runtime.gemm_s8.max_rows * halves * panels_per_group * kWidth;
   runtime.reserve_thread_scratch(
-      static_cast<std::size_t>(product_floats + halves * together * panel_bytes / 4));
+      static_cast<std::size_t>(product_floats + halves * panels_per_group * panel_bytes / 4));
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     float* products = runtime.thread_scratch(thread);
     auto* made = reinterpret_cast<std::uint8_t*>(products + product_floats);
@@ -345,7 +345,7 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
     }
     multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end, products);
   };
-  for_panel_items(runtime, n_panels, args.n_rows, plan.cut, multiply_item);
+  for_panel_items(runtime, n_panels, args.n_rows, plan.tiling, multiply_item);
 }
 
 ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) const {
@@ -357,7 +357,7 @@ ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) co
     out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s4.max_rows);
     out.loop = runtime.plan_loop(out.n_panels, layout_.panel_bytes() * out.n_tiles * halves);
   } else {
-    out.cut = cut_panels(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows);
+    out.tiling = plan_panel_tiling(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows);
   }
   return out;
 }

@@ -77,9 +77,8 @@ TEST(LinearS4, FewRowsAndExactGroupsEqualTheCodecsArithmetic) {
   for (const char* format : kFormats)
     for (const std::int64_t k : {40, 129, 300})
       for (const bool exact : {false, true}) {
-        const auto backend =
-            make_cpu_backend(
-                {.n_threads = 2, .pin = false, .isa = std::nullopt, .policy = {.exact_groups = exact}});
+        const auto backend = make_cpu_backend(
+            {.n_threads = 2, .pin = false, .isa = std::nullopt, .policy = {.exact_groups = exact}});
         const auto w = random_matrix(150, k, 1);
         const auto x = random_matrix(exact ? 40 : 7, k, 2);
         const auto weight = backend->prepare_linear(spec_of(w, format));

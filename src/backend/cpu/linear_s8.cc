@@ -90,7 +90,7 @@ void CpuLinearS8::bias_with_offset(Runtime& runtime, float offset, float* out) c
 }
 
 QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) const {
-  if (args.x_int8 != nullptr) return take_codes(runtime, args, n_in_);
+  if (args.x_int8 != nullptr) return int8_rows_of(runtime, args, n_in_);
   if (args.x_quant.step > 0 || quant_.step == 0) return quantize_rows(runtime, args, *this);
   LinearArgs with_weights_quant = args;
   with_weights_quant.x_quant = quant_;
@@ -110,7 +110,7 @@ ProductPlan CpuLinearS8::plan(const Runtime& runtime, const LinearArgs& args) co
   ProductPlan out;
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   const std::int64_t panel_bytes = (args.gated ? 2 : 1) * kernels::s8_panel_bytes(n_in_);
-  out.cut = cut_panels(runtime, out.n_panels, panel_bytes, args.n_rows);
+  out.tiling = plan_panel_tiling(runtime, out.n_panels, panel_bytes, args.n_rows);
   return out;
 }
 
@@ -119,8 +119,9 @@ void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPla
   const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
-  const std::int64_t together = plan.cut.together;
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(runtime.gemm_s8.max_rows * halves * together * kWidth));
+  const std::int64_t panels_per_group = plan.tiling.panels_per_group;
+  runtime.reserve_thread_scratch(
+      static_cast<std::size_t>(runtime.gemm_s8.max_rows * halves * panels_per_group * kWidth));
   const float* bias = bias_of(runtime, args.x_quant);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;
@@ -140,7 +141,7 @@ void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPla
     multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end,
                        runtime.thread_scratch(thread));
   };
-  for_panel_items(runtime, n_panels, args.n_rows, plan.cut, multiply_item);
+  for_panel_items(runtime, n_panels, args.n_rows, plan.tiling, multiply_item);
 }
 
 }  // namespace triptych::cpu

@@ -160,7 +160,7 @@ TEST(LinearS8, BiasActivationAndResidualFollow) {
 }
 
 // Pixels are integers: 8-bit products add no error to that of the weights.
-TEST(LinearS8, PixelsOnTheirGridAreNotRounded) {
+TEST(LinearS8, PixelsWithStaticParametersAreNotRounded) {
   const auto backend = make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt});
   constexpr std::int64_t kK = 300;
   constexpr std::int64_t kN = 70;
@@ -196,7 +196,7 @@ TEST(LinearS8, PixelsOnTheirGridAreNotRounded) {
             std::max(error_without, std::abs(static_cast<double>(coarse.f32()[r * kN + j]) - sum));
       }
     EXPECT_LT(error, 3e-5) << m << " rows";  // float32 sums of 300 values
-    EXPECT_GT(error_without, 1e-3) << "without the grid x was rounded";
+    EXPECT_GT(error_without, 1e-3) << "without the static parameters x was rounded";
   }
 }
 

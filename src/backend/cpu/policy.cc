@@ -7,8 +7,7 @@ namespace triptych::cpu {
 LinearAlgorithm linear_algorithm(std::int64_t n_rows, bool pairs_bf16, CpuFeatures features,
                                  const CpuPolicy& policy) noexcept {
   if (policy.batch_invariant || n_rows <= policy.streamed_rows) return LinearAlgorithm::kStreamed;
-  const bool rounds =
-      policy.bf16_activations && pairs_bf16 && features.has_all(kernels::kNeedsAvx512Bf16);
+  const bool rounds = policy.bf16_activations && pairs_bf16 && features.has_all(kernels::kNeedsAvx512Bf16);
   return rounds ? LinearAlgorithm::kTiledBf16 : LinearAlgorithm::kTiled;
 }
 

@@ -1,6 +1,6 @@
-// Which algorithm an operation takes. Every choice of this backend that changes bits is a function here: of the
-// shape, the instruction sets and a policy, of nothing else. How work is divided among threads and caches is
-// not: it changes no bit.
+// Which algorithm an operation takes. Every choice of this backend that changes bits is a function here: of
+// the shape, the instruction sets and a policy, of nothing else. How work is divided among threads and caches
+// is not: it changes no bit.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace triptych {
 
-/// What the CPU backend chooses by. Thresholds are where two algorithms cost the same; next to each stands the
-/// benchmark that shows both sides.
+/// What the CPU backend chooses by. Thresholds are where two algorithms cost the same; next to each stands
+/// the benchmark that shows both sides.
 struct CpuPolicy {
-  /// The bits of a row depend on the row and on what it attends to, not on the other rows and sequences of the
-  /// step: one algorithm for any number of rows, the one that is fast for few. So products of many rows are
-  /// slower, and bf16_activations and int8_attention have no effect.
+  /// The bits of a row depend on the row and on what it attends to, not on the other rows and sequences of
+  /// the step: one algorithm for any number of rows, the one that is fast for few. So products of many rows
+  /// are slower, and bf16_activations and int8_attention have no effect.
   bool batch_invariant = false;
   /// int4: products of many rows use the groups' scales, not 8-bit weights made of them.
   bool exact_groups = false;

@@ -53,7 +53,7 @@ class WeightMemory {
   std::size_t used_bytes_ = 0;
 };
 
-/// How a loop is cut; depends on its shape only.
+/// How a loop is divided; depends on its shape only.
 struct LoopPlan {
   std::int64_t n = 0;
   std::int64_t grain = 0;  // smallest piece; 0: all on the calling thread
@@ -81,7 +81,7 @@ class Runtime {
   int n_threads() const noexcept { return pool_.n_threads(); }
   std::int64_t n_parallel_loops() const noexcept { return pool_.n_shared_calls(); }
 
-  /// The cut of a loop over [0, n). `cost_bytes` is about what one index reads and writes, and decides how
+  /// The plan of a loop over [0, n). `cost_bytes` is about what one index reads and writes, and decides how
   /// many make a piece; little work runs on the calling thread.
   LoopPlan plan_loop(std::int64_t n, std::int64_t cost_bytes) const noexcept;
   /// body(begin, end, thread) over [0, loop.n).

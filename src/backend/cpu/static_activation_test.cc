@@ -45,8 +45,9 @@ Made make(Backend& backend, const Layer& layer) {
 
 // x after rounding with the parameters.
 float dequantized(float x) {
-  const float code = std::clamp(std::nearbyint((x - kQuant.offset) * (1.0F / kQuant.step)), -128.0F, 127.0F);
-  return kQuant.offset + kQuant.step * code;
+  const float rounded =
+      std::clamp(std::nearbyint((x - kQuant.offset) * (1.0F / kQuant.step)), -128.0F, 127.0F);
+  return kQuant.offset + kQuant.step * rounded;
 }
 
 std::vector<float> floats(const TensorView& y) {
@@ -83,7 +84,7 @@ TEST(ActivationQuant, ProductsAreThoseOfRoundedInputs) {
                 const double w = std::nearbyint(static_cast<double>(linear.w->f32()[j * k + i] / scale)) *
                                  static_cast<double>(scale);
                 sum += value * w;
-                // Codes and offset are summed apart.
+                // Int8 values and offset are summed apart.
                 size += (std::abs(value) + 2 * static_cast<double>(kQuant.offset)) * std::abs(w);
               }
               ASSERT_NEAR(static_cast<double>(y.row(r).cf32()[j]), sum, 1e-5 * size)
@@ -93,7 +94,8 @@ TEST(ActivationQuant, ProductsAreThoseOfRoundedInputs) {
   }
 }
 
-// One linear after another: codes handed over, against float rows that the second rounds by itself.
+// One linear after another: int8 activations handed over, against float rows that the second rounds by
+// itself.
 TEST(ActivationQuant, CodesGiveTheBitsOfRoundingLater) {
   for (const Isa isa : usable_isas())
     for (const int n_threads : {1, 2}) {
@@ -172,7 +174,7 @@ TEST(ActivationQuant, StoredLinearsGiveTheSameBits) {
   EXPECT_THROW(backend->prepare_linear(spec), Error);
 }
 
-TEST(ActivationQuant, CodesNeedAWeightWithAGrid) {
+TEST(ActivationQuant, Int8ActivationsNeedAWeightWithStaticParameters) {
   const auto backend = make_cpu_backend({1, false, std::nullopt});
   const Made plain = make(*backend, {.n_out = 64, .n_in = 64});
   const Made quantized = make(*backend, {.n_out = 64, .n_in = 64, .x_quant = kQuant});
@@ -180,9 +182,9 @@ TEST(ActivationQuant, CodesNeedAWeightWithAGrid) {
   Arena arena;
   ExecContext cx(*backend, arena);
   EXPECT_FALSE(cx.linear_for(*plain.weight, *plain.weight, x, Activation::kNone).is_int8());
-  const LinearInput codes = cx.linear_for(*quantized.weight, *plain.weight, x, Activation::kNone);
-  ASSERT_TRUE(codes.is_int8());
-  EXPECT_THROW(cx.linear(*plain.weight, codes), Error);
+  const LinearInput int8 = cx.linear_for(*quantized.weight, *plain.weight, x, Activation::kNone);
+  ASSERT_TRUE(int8.is_int8());
+  EXPECT_THROW(cx.linear(*plain.weight, int8), Error);
 }
 
 }  // namespace

@@ -22,17 +22,17 @@ static_assert(65535LL * 127 * kS8ChunkKeys < (1LL << 31));
 inline constexpr int kS8AttentionRows = 6;  // of a tile, that any implementation takes
 inline constexpr float kS8Spread = 16.0F;
 
-/// Rows of codes become a panel of gemm_s8, [quads of d][64 keys][4], codes + 128; keys and elements beyond
-/// are zero codes.
+/// Rows of int8 keys become a panel of gemm_s8, [quads of d][64 keys][4], each plus 128; keys and elements
+/// beyond stand for zero.
 struct S8PackKeysArgs {
   int n_keys;  // 1 .. 64
   int head_dim;
-  const void* const* rows;  // [n_keys] pointers to head_dim codes
+  const void* const* rows;  // [n_keys] pointers to head_dim int8 keys
   uint8_t* panel;
 };
 
-/// Columns [column, column + 64) of value rows become a panel [quads of keys][64 columns][4 keys] of signed
-/// codes; zeros beyond.
+/// Columns [column, column + 64) of value rows become a panel [quads of keys][64 columns][4 keys] of
+/// int8; zeros beyond.
 struct S8PackValuesArgs {
   int n_keys;  // 1 .. kS8ChunkKeys
   int head_dim;
@@ -46,7 +46,7 @@ struct S8PackValuesArgs {
 /// largest) eight bits are as good as the values' own: such a row has zeros in `low`.
 struct S8SoftenArgs {
   int n_rows;                // 1 .. max_rows of the implementation
-  int n;                     // keys, a multiple of 4; codes are written for all
+  int n;                     // keys, a multiple of 4; weights are written for all
   const int32_t* n_visible;  // [n_rows] the row sees the first n_visible <= n
   float* scores;             // [n_rows][kS8ChunkKeys] logarithms to base 2; overwritten
   const float* value_scale;  // [kS8ChunkKeys]

@@ -1,16 +1,18 @@
+// clang-format off
 // Weights of 4 bits in groups, activations of 8 bits (kernels/gemm_s8). Two ways to multiply:
 //   rows        few rows of x: y = s_x sum_g s_g (sum_{k in g} u q - zero_g sum_{k in g} q), u the stored
-//   code; the panel is
-//               streamed once, so that the speed is memory's.
+//               code; the panel is streamed once, so that the speed is memory's.
 //   requantize  many rows: a panel becomes 8-bit weights with one scale a column, for kernels/gemm_s8's
-//   tiles. The rounding
-//               adds an error of 1/254 of a column's largest weight, 20 dB below that of the 4 bits.
+//               tiles. The rounding adds an error of 1/254 of a column's largest weight, 20 dB below that
+//               of the 4 bits.
 // The same bits from every implementation.
 //
 // A panel holds 64 columns. For each group, one after another (a single stream):
-//   codes   [ceil(g / 8)][64][4] bytes: of eight neighbours along k, byte j holds element j in its low and 4
-//   + j in its high half scales  [64] IEEE half zeros   [64] bytes, only when `asymmetric`; else every zero
-//   point is 8
+//   codes   [ceil(g / 8)][64][4] bytes: of eight neighbours along k, byte j holds element j in its low and
+//           4 + j in its high half
+//   scales  [64] IEEE half
+//   zeros   [64] bytes, only when `asymmetric`; else every zero point is 8
+// clang-format on
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
 #include "backend/cpu/kernels/gemm_s8/arm_body.h"
-#include "backend/cpu/kernels/gemm_s8/code_sums.h"
+#include "backend/cpu/kernels/gemm_s8/int8_sums.h"
 
 namespace triptych::kernels {
 
-extern const GemmS8Kernels kGemmS8Dotprod = {"dotprod", quantize, tile, code_sums};
+extern const GemmS8Kernels kGemmS8Dotprod = {"dotprod", quantize, tile, int8_sums};
 
 }  // namespace triptych::kernels

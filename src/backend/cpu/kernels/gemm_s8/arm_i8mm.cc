@@ -1,7 +1,7 @@
 // USMMLA multiplies two columns of eight unsigned weights by two rows of eight signed bytes: four sums. Six
 // rows by 16 columns take 24 registers of sums.
 #include "backend/cpu/kernels/gemm_s8/arm_quantize.h"
-#include "backend/cpu/kernels/gemm_s8/code_sums.h"
+#include "backend/cpu/kernels/gemm_s8/int8_sums.h"
 #include "backend/cpu/kernels/simd/row_count.h"
 
 namespace triptych::kernels {
@@ -79,6 +79,6 @@ void tile(const S8TileArgs& t) {
 
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8I8mm = {"i8mm", quantize, tile, code_sums};
+extern const GemmS8Kernels kGemmS8I8mm = {"i8mm", quantize, tile, int8_sums};
 
 }  // namespace triptych::kernels

@@ -4,8 +4,8 @@
 #include <arm_neon.h>
 #include <string.h>
 
-#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+#include "backend/cpu/kernels/gemm_s8/int8_sums.h"
 
 namespace triptych::kernels {
 namespace {

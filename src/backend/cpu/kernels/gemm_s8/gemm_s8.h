@@ -37,7 +37,7 @@ struct S8QuantizeArgs {
   int32_t* square_sum = nullptr;  // of their squares, exact: 127^2 * kS8MaxK < 2^31. Null: not wanted
 };
 
-/// Sums of one row of codes by groups.
+/// Sums of one row of int8 activations by groups.
 struct S8SumsArgs {
   ptrdiff_t k;
   const int8_t* q;      // [k]
@@ -45,7 +45,7 @@ struct S8SumsArgs {
   int32_t* group_sums;  // [ceil(k / group)]
 };
 
-/// Up to 64 rows of codes become a panel [quads][64][4]; rows beyond are zero weights.
+/// Up to 64 rows of weights become a panel [quads][64][4]; rows beyond are zero weights.
 struct S8PackArgs {
   int n_rows;
   ptrdiff_t k;

@@ -70,7 +70,7 @@ TEST(GemmS8, SumsAreExactEverywhere) {
     const GemmS8Kernels& kernels = gemm_s8_kernels(isa);
     for (const std::ptrdiff_t k : {1, 7, 8, 63, 64, 65, 130, 1000, 65536}) {
       for (const std::ptrdiff_t group : {std::ptrdiff_t{8}, std::ptrdiff_t{32}, std::ptrdiff_t{128}, k}) {
-        // The largest codes at the largest k, and exactly as long as the row.
+        // The largest int8 values at the largest k, and exactly as long as the row.
         const auto codes = random_codes(static_cast<std::size_t>(k), static_cast<unsigned>(k), 127);
         const std::unique_ptr<std::int8_t[]> q(new std::int8_t[codes.size()]);
         for (std::size_t i = 0; i < codes.size(); ++i) q[i] = k == kS8MaxK ? std::int8_t{-127} : codes[i];

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
-#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+#include "backend/cpu/kernels/gemm_s8/int8_sums.h"
 
 namespace triptych::kernels {
 namespace {
@@ -57,6 +57,6 @@ void pack_s8_panel(const S8PackArgs& t) {
     }
 }
 
-extern const GemmS8Kernels kGemmS8Scalar = {"scalar", quantize, tile, code_sums};
+extern const GemmS8Kernels kGemmS8Scalar = {"scalar", quantize, tile, int8_sums};
 
 }  // namespace triptych::kernels

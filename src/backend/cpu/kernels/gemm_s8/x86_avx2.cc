@@ -1,7 +1,7 @@
 #include <immintrin.h>
 
-#include "backend/cpu/kernels/gemm_s8/code_sums.h"
 #include "backend/cpu/kernels/gemm_s8/gemm_s8.h"
+#include "backend/cpu/kernels/gemm_s8/int8_sums.h"
 #include "backend/cpu/kernels/simd/dot16_avx2.h"
 #include "backend/cpu/kernels/simd/row_count.h"
 
@@ -114,6 +114,6 @@ void quantize(const S8QuantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8Avx2 = {"avx2", quantize, tile, code_sums};
+extern const GemmS8Kernels kGemmS8Avx2 = {"avx2", quantize, tile, int8_sums};
 
 }  // namespace triptych::kernels

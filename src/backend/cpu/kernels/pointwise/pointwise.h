@@ -18,8 +18,8 @@ namespace triptych::kernels {
 /// The same functions in the same order as Activation, which has no place in files for one instruction set.
 enum class Function : int { kNone, kGelu, kGeluTanh, kQuickGelu, kSilu, kRelu, kRelu2, kExp };
 
-/// Where results become 8-bit codes instead of floats: q = (v - offset) / step to nearest even, in -128 ..
-/// 127. The same bits from every implementation for the same v.
+/// Where results become int8 activations instead of floats: q = (v - offset) / step to nearest even, in -128
+/// .. 127. The same bits from every implementation for the same v.
 struct Int8Output {
   int8_t* q = nullptr;  // null: floats are wanted
   float inverse_step = 0;
@@ -39,7 +39,7 @@ struct EpilogueArgs {
   // Faster versions of kGeluTanh, kQuickGelu and kSilu, for values that become 8-bit integers next: absolute
   // error below 1e-6 (1 + |x|), and below zero a relative one of 2e-5 down to x = -80.
   bool lean = false;
-  Int8Output codes = {};  // with codes y is not written and may be null
+  Int8Output int8 = {};  // with it y is not written and may be null
 };
 
 /// y = f(gate + gate_bias) * (up + up_bias); biases may be null.
@@ -52,7 +52,7 @@ struct GatedArgs {
   const float* up_bias;
   float* y;
   bool lean = false;  // as above
-  Int8Output codes = {};
+  Int8Output int8 = {};
 };
 
 struct PointwiseKernels {

@@ -66,12 +66,12 @@ TRIPTYCH_INLINE Vf apply_lean(Vf x) {
 // Results as floats, or as int8 activations with static parameters.
 class Output {
  public:
-  Output(float* y, const Int8Output& codes)
+  Output(float* y, const Int8Output& int8)
       : y_(y),
-        q_(codes.q),
-        scale_(codes.scale),
-        inverse_step_(vset(codes.inverse_step)),
-        offset_(vset(codes.offset)) {}
+        q_(int8.q),
+        scale_(int8.scale),
+        inverse_step_(vset(int8.inverse_step)),
+        offset_(vset(int8.offset)) {}
   TRIPTYCH_INLINE void put(ptrdiff_t i, Vf v, int n) {
     if (q_ != nullptr) {
       zeros_ = vfma(v, vzero(), zeros_);  // NaN from an infinity or NaN on
@@ -98,7 +98,7 @@ class Output {
 
 template <Function F, bool kLean = false>
 void epilogue_of(const EpilogueArgs& e) {
-  Output output(e.y, e.codes);
+  Output output(e.y, e.int8);
   for (ptrdiff_t i = 0; i < e.n; i += kLanes) {
     const int n = e.n - i < kLanes ? static_cast<int>(e.n - i) : kLanes;
     const bool whole = n == kLanes;
@@ -113,7 +113,7 @@ void epilogue_of(const EpilogueArgs& e) {
 
 template <Function F, bool kLean = false>
 void gated_of(const GatedArgs& t) {
-  Output output(t.y, t.codes);
+  Output output(t.y, t.int8);
   for (ptrdiff_t i = 0; i < t.n; i += kLanes) {
     const int n = t.n - i < kLanes ? static_cast<int>(t.n - i) : kLanes;
     const bool whole = n == kLanes;

@@ -210,10 +210,10 @@ TEST(Pointwise, EverySizeMisalignedAndInPlace) {
   }
 }
 
-// Codes are those of the floats the same kernel gives, rounded as the oracle rounds.
+// Int8 outputs are those of the floats the same kernel gives, rounded as the oracle rounds.
 TEST(Pointwise, CodesOfAGrid) {
   constexpr float kStep = 0.0375F;
-  constexpr float kOffset = 1.3F;  // codes of -3.5 .. 6.0625; what lies outside is cut off
+  constexpr float kOffset = 1.3F;  // stands for -3.5 .. 6.0625; what lies outside is cut off
   for (const Isa isa : usable_isas()) {
     const PointwiseKernels& k = pointwise_kernels(isa);
     for (const int n : sizes_around(16)) {
@@ -228,17 +228,16 @@ TEST(Pointwise, CodesOfAGrid) {
             std::vector<std::int8_t> q(size + 2, 99);
             std::vector<std::int8_t> expected(size + 2, 99);
             float scale = kStep;
-            Int8Output codes{q.data() + 1, 1.0F / kStep, kOffset, &scale};
+            Int8Output int8{q.data() + 1, 1.0F / kStep, kOffset, &scale};
             if (is_gated) {
               k.gated({f, n, a.data(), b.data(), b.data(), nullptr, y.data(), lean});
-              k.gated({f, n, a.data(), b.data(), b.data(), nullptr, nullptr, lean, codes});
+              k.gated({f, n, a.data(), b.data(), b.data(), nullptr, nullptr, lean, int8});
             } else {
               k.epilogue({f, n, a.data(), b.data(), nullptr, y.data(), lean});
-              k.epilogue({f, n, a.data(), b.data(), nullptr, nullptr, lean, codes});
+              k.epilogue({f, n, a.data(), b.data(), nullptr, nullptr, lean, int8});
             }
-            codes.q = expected.data() + 1;
-            kPointwiseScalar.epilogue(
-                {Function::kNone, n, y.data(), nullptr, nullptr, nullptr, false, codes});
+            int8.q = expected.data() + 1;
+            kPointwiseScalar.epilogue({Function::kNone, n, y.data(), nullptr, nullptr, nullptr, false, int8});
             ASSERT_EQ(q, expected) << k.name << " function " << static_cast<int>(f) << " n=" << n;
             EXPECT_EQ(scale, kStep);
           }

@@ -36,15 +36,15 @@ float apply(Function function, float value) {
 }
 
 // A result as a float, or as an int8 activation with static parameters.
-void put(float* y, const Int8Output& codes, std::ptrdiff_t i, float v) {
-  if (codes.q == nullptr) {
+void put(float* y, const Int8Output& int8, std::ptrdiff_t i, float v) {
+  if (int8.q == nullptr) {
     y[i] = v;
   } else if (std::isfinite(v)) {
-    const float code = std::nearbyint((v - codes.offset) * codes.inverse_step);
-    codes.q[i] = static_cast<std::int8_t>(std::clamp(code, -128.0F, 127.0F));
+    const float rounded = std::nearbyint((v - int8.offset) * int8.inverse_step);
+    int8.q[i] = static_cast<std::int8_t>(std::clamp(rounded, -128.0F, 127.0F));
   } else {
-    codes.q[i] = 0;
-    std::atomic_ref<float>(*codes.scale)
+    int8.q[i] = 0;
+    std::atomic_ref<float>(*int8.scale)
         .store(std::numeric_limits<float>::quiet_NaN(), std::memory_order_relaxed);
   }
 }
@@ -52,7 +52,7 @@ void put(float* y, const Int8Output& codes, std::ptrdiff_t i, float v) {
 void epilogue(const EpilogueArgs& e) {
   for (std::ptrdiff_t i = 0; i < e.n; ++i) {
     const float v = apply(e.function, e.bias != nullptr ? e.x[i] + e.bias[i] : e.x[i]);
-    put(e.y, e.codes, i, e.residual != nullptr ? v + e.residual[i] : v);
+    put(e.y, e.int8, i, e.residual != nullptr ? v + e.residual[i] : v);
   }
 }
 
@@ -60,7 +60,7 @@ void gated(const GatedArgs& t) {
   for (std::ptrdiff_t i = 0; i < t.n; ++i) {
     const float gate = t.gate_bias != nullptr ? t.gate[i] + t.gate_bias[i] : t.gate[i];
     const float up = t.up_bias != nullptr ? t.up[i] + t.up_bias[i] : t.up[i];
-    put(t.y, t.codes, i, apply(t.function, gate) * up);
+    put(t.y, t.int8, i, apply(t.function, gate) * up);
   }
 }
 

@@ -12,7 +12,7 @@ inline int32_t square_sum(const int8_t* q, ptrdiff_t n) {
   return sum;
 }
 
-inline void code_sums(const S8SumsArgs& t) {
+inline void int8_sums(const S8SumsArgs& t) {
   for (ptrdiff_t begin = 0; begin < t.k; begin += t.group) {
     const ptrdiff_t end = t.k - begin < t.group ? t.k : begin + t.group;
     int32_t sum = 0;
