@@ -117,13 +117,13 @@ ActivationQuantMap InputRanges::activation_quants(const PartSizes& sizes) const 
   ActivationQuantMap out;
   for (const PartSizes::Linear& linear : sizes.linears) {
     const auto found = spreads_.find(linear.weight);
-    // Fuyu's pixels lie on a grid by nature, which comes before any other.
-    const bool takes_pixels = linear.stored_name.find("vision_embed_tokens") != std::string::npos;
+    // Linears of pixels are not quantized, or their inputs are 8-bit integers already.
+    const bool takes_pixels = linear.traits.role == LinearRole::kPixelInput;
     if (found == spreads_.end() || linear.part == "language" || takes_pixels) continue;
     const Spread& spread = found->second;
     Ends ends{static_cast<double>(spread.low), static_cast<double>(spread.high)};
     if (!spread.counts.empty()) ends = best_ends(spread.counts, ends.low, ends.high);
-    out[linear.stored_name] = quant_between(static_cast<float>(ends.low), static_cast<float>(ends.high));
+    out[linear.id] = quant_between(static_cast<float>(ends.low), static_cast<float>(ends.high));
   }
   return out;
 }

@@ -39,13 +39,14 @@ TEST(Calibrate, GridsReachFromTheSmallestToTheLargestInput) {
     ranges.on_linear(*language.weight, x.view());
   }
   PartSizes sizes;
-  sizes.linears.push_back({tower.weight.get(), "vision", "shown", "a.weight"});
-  sizes.linears.push_back({unseen.weight.get(), "vision", "shown", "b.weight"});
-  sizes.linears.push_back({language.weight.get(), "language", "shown", "c.weight"});
-  sizes.linears.push_back({tower.weight.get(), "vision", "shown", "model.vision_embed_tokens.weight"});
+  sizes.linears.push_back({tower.weight.get(), "vision", "shown", {"a.weight"}});
+  sizes.linears.push_back({unseen.weight.get(), "vision", "shown", {"b.weight"}});
+  sizes.linears.push_back({language.weight.get(), "language", "shown", {"c.weight"}});
+  sizes.linears.push_back(
+      {tower.weight.get(), "vision", "shown", {"d.weight"}, {.role = LinearRole::kPixelInput}});
   const ActivationQuantMap grids = ranges.activation_quants(sizes);
   ASSERT_EQ(grids.size(), 1U);
-  const ActivationQuant grid = grids.at("a.weight");
+  const ActivationQuant grid = grids.at({"a.weight"});
   EXPECT_NEAR(grid.step, 5.1F / 255, 1e-6F);
   EXPECT_NEAR(grid.offset - 128 * grid.step, -0.5F, 1e-5F);
   EXPECT_NEAR(grid.offset + 127 * grid.step, 4.6F, 1e-5F);
@@ -59,8 +60,8 @@ TEST(Calibrate, InputsThatNeverChangeHaveAStep) {
     std::fill_n(x.view().f32(), 4, value);
     ranges.on_linear(*tower.weight, x.view());
     PartSizes sizes;
-    sizes.linears.push_back({tower.weight.get(), "vision", "", "a"});
-    const ActivationQuant grid = ranges.activation_quants(sizes).at("a");
+    sizes.linears.push_back({tower.weight.get(), "vision", "", {"a"}});
+    const ActivationQuant grid = ranges.activation_quants(sizes).at({"a"});
     EXPECT_GE(grid.step, std::numeric_limits<float>::min());
     EXPECT_TRUE(std::isfinite(1.0F / grid.step));
   }
@@ -80,8 +81,8 @@ TEST(Calibrate, CutsOffWhatCostsLess) {
     ranges.begin_histograms();
     ranges.on_linear(*tower.weight, x.view());
     PartSizes sizes;
-    sizes.linears.push_back({tower.weight.get(), "vision", "", "a"});
-    const ActivationQuant found = ranges.activation_quants(sizes).at("a");
+    sizes.linears.push_back({tower.weight.get(), "vision", "", {"a"}});
+    const ActivationQuant found = ranges.activation_quants(sizes).at({"a"});
     const auto error = [&](const ActivationQuant& grid) {
       double sum = 0;
       for (std::int64_t i = 0; i < n * k; ++i) {

@@ -70,6 +70,12 @@ std::unique_ptr<Backend> make_backend(const LoadOptions& options, const WeightFo
                   .int8_attention = options.int8_vision_attention.value_or(formats.vision.has_value())}});
 }
 
+BindOptions binding_of(const LoadOptions& options) {
+  BindOptions out{.activation_quants = &options.activation_quants, .sink = options.sink};
+  if (options.weight_formats.any()) out.quantize_to = options.weight_formats;
+  return out;
+}
+
 void check_exact_groups(const LoadOptions& options, const WeightFormats& formats) {
   if (!options.exact_groups) return;
   for (const auto* part : {&formats.language, &formats.vision, &formats.lm_head})
@@ -196,9 +202,7 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
     weights = std::move(table);
     if (options.weight_dtype)
       weights = std::make_unique<ConvertedWeights>(std::move(weights), *options.weight_dtype);
-    if (weight_formats_.any() || options.sink != nullptr)
-      weights = std::make_unique<QuantizedWeights>(std::move(weights), weight_formats_, options.sink,
-                                                   options.activation_quants);
+    source.binding = binding_of(options);
     static_vision_inputs_ = has_activation_quants(options);
   }
   check_exact_groups(options, weight_formats_);
@@ -218,9 +222,7 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   out->backend_ = make_backend(options, options.weight_formats);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
-  if (options.weight_formats.any())
-    out->weights_ = std::make_unique<QuantizedWeights>(std::move(out->weights_), options.weight_formats,
-                                                       nullptr, options.activation_quants);
+  source.binding = binding_of(options);
   out->static_vision_inputs_ = has_activation_quants(options);
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();

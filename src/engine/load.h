@@ -33,7 +33,7 @@ struct LoadOptions {
   bool bf16_activations = false;                   // see CpuBackendOptions
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
   /// Inputs of the tower's int8 linears are quantized with static parameters: those that the converted
-  /// directory holds (empty: when it does), or to `activation_quants` (engine/calibrate.h; by stored name).
+  /// directory holds (empty: when it does), or to `activation_quants` (engine/calibrate.h).
   std::optional<bool> static_vision_inputs = {};
   ActivationQuantMap activation_quants = {};
   bool check_numerics = false;  // engines look for infinities and NaN (backend/numerics_check.h)
@@ -41,7 +41,7 @@ struct LoadOptions {
   std::filesystem::path vision_tower = {};
   /// Called while matrices are read, with bytes of the checkpoint.
   std::function<void(std::int64_t done_bytes, std::int64_t total_bytes)> progress = {};
-  /// Takes what is prepared instead of memory; see QuantizedWeights. The model cannot be run then.
+  /// Takes what is prepared instead of memory; see BindOptions. The model cannot be run then.
   WeightSink* sink = nullptr;
 };
 
@@ -93,6 +93,7 @@ class LoadedModel {
 
  private:
   LoadedModel() = default;
+  /// Chooses the provider, and what `source` says about binding.
   std::unique_ptr<WeightProvider> make_weights(const LoadOptions& options, ModelSource& source);
   void load_generation_config();
   PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,

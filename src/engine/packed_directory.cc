@@ -150,7 +150,7 @@ void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool) {
       const std::string digest = digest_hex({static_cast<const std::byte*>(view.cdata()), view.size_bytes()});
       std::string problem;
       if (const auto linear = linears.find(entry.name); linear != linears.end()) try {
-          check_packed_scales(linear->second->name + linear->second->part,
+          check_packed_scales(linear->second->id.text(),
                               find_packed_linear(checkpoint.weights(), *linear->second));
         } catch (const Error& error) {
           problem = error.what();

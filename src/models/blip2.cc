@@ -154,11 +154,8 @@ Blip2::Blip2(const ModelSource& source) : config_(Blip2Config::parse(source)) {
   if (const auto size = c.processor.fixed_size(); size != SizePx{side, side})
     fail(ErrorCode::kInvalidFile,
          "preprocessor_config.json: pictures must come out as {0}x{0} pixels, the tower's image_size", side);
-  WeightProvider& weights = *source.weights;
-  Backend& backend = *source.backend;
-  vision_model_ =
-      BlipVision::bind(c.vision, Binder(weights, backend, sizes_, "vision").scope("vision_model"));
-  Binder projector(weights, backend, sizes_, "projector");
+  vision_model_ = BlipVision::bind(c.vision, source.binder(sizes_, "vision").scope("vision_model"));
+  Binder projector = source.binder(sizes_, "projector");
   qformer_ = QFormer::bind(c.qformer, projector);
   language_projection_ =
       projector.linear("language_projection", c.text.hidden_size, c.qformer.hidden_size, Bias::kRequired);
@@ -185,8 +182,7 @@ void Blip2::bind_language(const ModelSource& source) {
   const OptConfig& c = config_.text;
   const std::int64_t d = c.hidden_size;
   constexpr float kEps = 1e-5F;
-  WeightProvider& weights = *source.weights;
-  Binder root(weights, *source.backend, sizes_, "language");
+  Binder root = source.binder(sizes_, "language");
   Binder b = root.scope("language_model.model.decoder");
   embed_tokens_ = b.embedding("embed_tokens.weight", c.vocab_size, d);
   embed_positions_ = b.embedding("embed_positions.weight", c.max_position_embeddings + kPositionOffset, d);
@@ -206,12 +202,12 @@ void Blip2::bind_language(const ModelSource& source) {
   }
   final_layer_norm_ = LayerNorm::bind(b, "final_layer_norm", d, kEps);
   // The head is the embedding; a copy of it may be stored.
-  const bool own_head = weights.has("language_model.lm_head.weight");
+  const bool own_head = root.has("language_model.lm_head.weight");
   if (!own_head && !c.tie_word_embeddings)
     fail(ErrorCode::kNotFound,
          "tensor language_model.lm_head.weight is missing and tie_word_embeddings is false");
   lm_head_ = root.linear(own_head ? "language_model.lm_head" : "language_model.model.decoder.embed_tokens",
-                         c.vocab_size, d, Bias::kNone);
+                         c.vocab_size, d, Bias::kNone, {.role = LinearRole::kHead});
 }
 
 MediaPlan Blip2::plan_media(const MediaMeta& meta, const MediaOptions&) const {

@@ -208,10 +208,11 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
   const std::int64_t d = c.hidden_size;
   WeightProvider& weights = *source.weights;
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
-  Binder vision(weights, *source.backend, sizes_, "vision");
   vision_embed_tokens_ =
-      vision.linear("vision_embed_tokens", d, 3LL * c.patch_size_px * c.patch_size_px, Bias::kRequired);
-  Binder language = Binder(weights, *source.backend, sizes_, "language").scope("lm");
+      source.binder(sizes_, "vision")
+          .linear("vision_embed_tokens", d, 3LL * c.patch_size_px * c.patch_size_px, Bias::kRequired,
+                  {.role = LinearRole::kPixelInput, .int8_inputs = true});
+  Binder language = source.binder(sizes_, "language").scope("lm");
   embed_tokens_ = language.embedding("embed_tokens.weight", c.vocab_size, d);
   for (int i = 0; i < c.n_layers; ++i) {
     Binder b = language.scope(fmt::format("layers.{}", i));
@@ -232,8 +233,8 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
   const bool own_head = weights.has("lm_head.weight");  // a stored one counts before the flag
   if (!own_head && !c.tie_word_embeddings)
     fail(ErrorCode::kNotFound, "tensor lm_head.weight is missing and tie_word_embeddings is false");
-  lm_head_ = Binder(weights, *source.backend, sizes_, "language")
-                 .linear(own_head ? "lm_head" : "lm.embed_tokens", c.vocab_size, d, Bias::kNone);
+  lm_head_ = language.root().linear(own_head ? "lm_head" : "lm.embed_tokens", c.vocab_size, d, Bias::kNone,
+                                    {.role = LinearRole::kHead});
 
   info_.family = "fuyu";
   info_.architecture = "FuyuForCausalLM";

@@ -92,16 +92,13 @@ InstructBlip::InstructBlip(const ModelSource& source) : config_(InstructBlipConf
   if (const auto size = c.processor.fixed_size(); size != SizePx{side, side})
     fail(ErrorCode::kInvalidFile,
          "preprocessor_config.json: pictures must come out as {0}x{0} pixels, the tower's image_size", side);
-  WeightProvider& weights = *source.weights;
-  Backend& backend = *source.backend;
-  vision_model_ =
-      BlipVision::bind(c.vision, Binder(weights, backend, sizes_, "vision").scope("vision_model"));
-  Binder projector(weights, backend, sizes_, "projector");
+  vision_model_ = BlipVision::bind(c.vision, source.binder(sizes_, "vision").scope("vision_model"));
+  Binder projector = source.binder(sizes_, "projector");
   qformer_ = QFormer::bind(c.qformer, projector);
   language_projection_ =
       projector.linear("language_projection", c.text.hidden_size, c.qformer.hidden_size, Bias::kRequired);
   language_model_ =
-      LlamaDecoder::bind(c.text, Binder(weights, backend, sizes_, "language").scope("language_model.model"),
+      LlamaDecoder::bind(c.text, source.binder(sizes_, "language").scope("language_model.model"),
                          "language_model.lm_head", "language_model.model");
 
   info_.family = "instructblip";

@@ -168,6 +168,12 @@ struct ModelSource {
   std::function<std::optional<std::int32_t>(std::string_view)> token_id = nullptr;
   WeightProvider* weights = nullptr;
   Backend* backend = nullptr;
+  BindOptions binding = {};
+
+  /// Binds the model's part `part`, counted in `sizes`.
+  Binder binder(PartSizes& sizes, std::string part) const {
+    return {*weights, *backend, sizes, std::move(part), binding};
+  }
 };
 
 class ModelRegistry {

@@ -119,18 +119,17 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
   const QwenVisionConfig& v = config_.vision;
   WeightProvider& weights = *source.weights;
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
-  const Binder vision = Binder(weights, *source.backend, sizes_, "vision").scope("visual");
-  patch_embed_ =
-      vision.scope("patch_embed")
-          .linear_named("proj.weight", {v.width, 3, v.temporal_patch_size, v.patch_size_px, v.patch_size_px},
-                        "", v.width, v.patch_values());
+  const Binder vision = source.binder(sizes_, "vision").scope("visual");
+  patch_embed_ = vision.scope("patch_embed")
+                     .patch_embedding("proj.weight",
+                                      {v.width, 3, v.temporal_patch_size, v.patch_size_px, v.patch_size_px}, "");
   inverse_frequencies_ = axial_inverse_frequencies(v.head_dim(), v.rope_theta);
   for (int i = 0; i < v.depth; ++i) blocks_.push_back(bind_block(vision.scope(fmt::format("blocks.{}", i))));
-  Binder merger = Binder(weights, *source.backend, sizes_, "projector").scope("visual.merger");
+  Binder merger = source.binder(sizes_, "projector").scope("visual.merger");
   merger_ln_q_ = LayerNorm::bind(merger, "ln_q", v.width, kTowerEps);
   merger_mlp_0_ = merger.linear("mlp.0", v.merged_width(), v.merged_width(), Bias::kRequired);
   merger_mlp_2_ = merger.linear("mlp.2", config_.text.hidden_size, v.merged_width(), Bias::kRequired);
-  const Binder language = Binder(weights, *source.backend, sizes_, "language").scope("lm");
+  const Binder language = source.binder(sizes_, "language").scope("lm");
   language_model_ = LlamaDecoder::bind(config_.text, language, "lm_head", "model.language_model");
 
   info_.family = "qwen2_vl";

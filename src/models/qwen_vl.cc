@@ -172,8 +172,8 @@ class QwenVl : public Model {
     std::unique_ptr<LinearWeight> w2_w1;       // [2 F, D]: w2 is the gate
     std::unique_ptr<LinearWeight> mlp_c_proj;  // [D, F]
   };
-  void bind_visual(WeightProvider& weights, Backend& backend);
-  void bind_language(WeightProvider& weights, Backend& backend);
+  void bind_visual(const ModelSource& source);
+  void bind_language(const ModelSource& source);
   TensorView run_tower(ExecContext& cx, std::span<const MediaItem> items) const;
   void run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
                  std::span<const std::int32_t> cu) const;
@@ -205,8 +205,8 @@ QwenVl::QwenVl(const ModelSource& source) : config_(QwenVlConfig::parse(source.c
   processor_.shortest_edge_px.reset();  // straight to the square, aspect ratio ignored
   processor_.size_px = {c.image_size_px, c.image_size_px};
   processor_.do_center_crop = false;
-  bind_visual(*source.weights, *source.backend);
-  bind_language(*source.weights, *source.backend);
+  bind_visual(source);
+  bind_language(source);
 
   const auto id_of = [&](std::string_view content, std::int32_t published) {
     const auto found = source.token_id ? source.token_id(content) : std::nullopt;
@@ -233,14 +233,14 @@ QwenVl::QwenVl(const ModelSource& source) : config_(QwenVlConfig::parse(source.c
   info_.typeable_specials = {"<ref>", "</ref>", "<box>", "</box>", "<quad>", "</quad>"};
 }
 
-void QwenVl::bind_visual(WeightProvider& weights, Backend& backend) {
+void QwenVl::bind_visual(const ModelSource& source) {
   const QwenVlConfig& c = config_;
   constexpr float kEps = 1e-6F;
   const std::int64_t dv = c.width;
   const std::int64_t d = c.output_dim;
   const int p = c.patch_size_px;
-  Binder v = Binder(weights, backend, sizes_, "vision").scope("transformer.visual");
-  conv1_ = v.linear_named("conv1.weight", {dv, 3, p, p}, "", dv, 3LL * p * p);
+  Binder v = source.binder(sizes_, "vision").scope("transformer.visual");
+  conv1_ = v.patch_embedding("conv1.weight", {dv, 3, p, p}, "");
   positions_ = interpolate_bicubic_grid(v.tensor("positional_embedding", {kQueries, dv}), 16, c.grid());
   ln_pre_ = LayerNorm::bind(v, "ln_pre", dv, kEps);
   for (int i = 0; i < c.visual_layers; ++i) {
@@ -254,7 +254,7 @@ void QwenVl::bind_visual(WeightProvider& weights, Backend& backend) {
     block.c_proj = b.linear("mlp.c_proj", dv, c.visual_ffn, Bias::kRequired);
     blocks_.push_back(std::move(block));
   }
-  Binder r = Binder(weights, backend, sizes_, "projector").scope("transformer.visual");
+  Binder r = source.binder(sizes_, "projector").scope("transformer.visual");
   Binder pool = r.scope("attn_pool");
   attn_pool_.kv_proj = pool.linear("kv_proj", d, dv, Bias::kNone);
   attn_pool_.query = pool.tensor("query", {kQueries, d});
@@ -271,10 +271,10 @@ void QwenVl::bind_visual(WeightProvider& weights, Backend& backend) {
   proj_ = r.linear_transposed("proj", d, d);
 }
 
-void QwenVl::bind_language(WeightProvider& weights, Backend& backend) {
+void QwenVl::bind_language(const ModelSource& source) {
   const QwenVlConfig& c = config_;
   const std::int64_t d = c.hidden_size;
-  Binder root(weights, backend, sizes_, "language");
+  Binder root = source.binder(sizes_, "language");
   Binder t = root.scope("transformer");
   wte_ = t.embedding("wte.weight", c.vocab_size, d);
   for (int i = 0; i < c.n_layers; ++i) {
@@ -291,7 +291,7 @@ void QwenVl::bind_language(WeightProvider& weights, Backend& backend) {
     layers_.push_back(std::move(layer));
   }
   ln_f_ = RmsNorm::bind(t, "ln_f", d, c.layer_norm_epsilon);
-  lm_head_ = root.linear("lm_head", c.vocab_size, d, Bias::kNone);
+  lm_head_ = root.linear("lm_head", c.vocab_size, d, Bias::kNone, {.role = LinearRole::kHead});
 }
 
 MediaPlan QwenVl::plan_media(const MediaMeta& meta, const MediaOptions&) const {

@@ -30,8 +30,7 @@ BlipVision BlipVision::bind(const BlipVisionConfig& config, const Binder& binder
   BlipVision out;
   out.config_ = config;
   Binder e = binder.scope("embeddings");
-  out.patch_embedding_ =
-      e.linear_named("patch_embedding.weight", {d, 3, p, p}, "patch_embedding.bias", d, 3LL * p * p);
+  out.patch_embedding_ = e.patch_embedding("patch_embedding.weight", {d, 3, p, p}, "patch_embedding.bias");
   out.class_embedding_ = e.tensor("class_embedding", {1, 1, d});
   out.position_embedding_ = e.tensor("position_embedding", {1, config.n_rows(), d});
   for (int i = 0; i < config.n_layers; ++i) {

@@ -49,9 +49,8 @@ ClipVision ClipVision::bind(const ClipVisionConfig& config, const Binder& binder
   out.taps_ = std::move(taps);
   out.last_layer_ = last_layer;
   Binder e = binder.scope("embeddings");
-  out.patch_embedding_ = e.linear_named("patch_embedding.weight", {d, config.n_channels, p, p},
-                                        config.siglip ? "patch_embedding.bias" : "", d,
-                                        static_cast<std::int64_t>(config.n_channels) * p * p);
+  out.patch_embedding_ = e.patch_embedding("patch_embedding.weight", {d, config.n_channels, p, p},
+                                           config.siglip ? "patch_embedding.bias" : "");
   if (!config.siglip) out.class_embedding_ = e.tensor("class_embedding", {d});
   out.position_embedding_ = e.tensor("position_embedding.weight", {config.n_rows(), d});
   if (!config.siglip) out.pre_layrnorm_ = LayerNorm::bind(binder, "pre_layrnorm", d, config.layer_norm_eps);

@@ -47,20 +47,20 @@ LlavaVisionConfig LlavaVisionConfig::parse(const JsonView& c) {
   return out;
 }
 
-LlavaVision LlavaVision::bind(const LlavaVisionConfig& config, WeightProvider& weights, Backend& backend,
-                              PartSizes& sizes, std::int64_t width) {
+LlavaVision LlavaVision::bind(const LlavaVisionConfig& config, const Binder& vision, const Binder& projector,
+                              std::int64_t width) {
   LlavaVision out;
   out.config_ = config;
   out.width_ = width;
-  const Binder vision = Binder(weights, backend, sizes, "vision").scope("vision_tower");
-  out.vision_tower_ = ClipVision::bind(
-      config.tower, vision, *std::max_element(config.feature_layers.begin(), config.feature_layers.end()),
-      "model.vision_tower");
-  Binder projector = Binder(weights, backend, sizes, "projector").scope("multi_modal_projector");
-  out.linear_1_ = projector.linear(
+  out.vision_tower_ =
+      ClipVision::bind(config.tower, vision.scope("vision_tower"),
+                       *std::max_element(config.feature_layers.begin(), config.feature_layers.end()),
+                       "model.vision_tower");
+  Binder linears = projector.scope("multi_modal_projector");
+  out.linear_1_ = linears.linear(
       "linear_1", width, config.tower.hidden_size * static_cast<std::int64_t>(config.feature_layers.size()),
       config.projector_bias);
-  out.linear_2_ = projector.linear("linear_2", width, width, config.projector_bias);
+  out.linear_2_ = linears.linear("linear_2", width, width, config.projector_bias);
   return out;
 }
 

@@ -34,9 +34,9 @@ struct LlavaVisionConfig {
 class LlavaVision {
  public:
   LlavaVision() = default;
-  /// Binds vision_tower.* and multi_modal_projector.*; `width` is the language model's.
-  static LlavaVision bind(const LlavaVisionConfig& config, WeightProvider& weights, Backend& backend,
-                          PartSizes& sizes, std::int64_t width);
+  /// Binds vision_tower.* of `vision` and multi_modal_projector.* of `projector`; `width` is the language model's.
+  static LlavaVision bind(const LlavaVisionConfig& config, const Binder& vision, const Binder& projector,
+                          std::int64_t width);
   const LlavaVisionConfig& config() const noexcept { return config_; }
   /// pictures: n of [3, S, S] -> [n * tokens_per_picture, D].
   TensorView encode(ExecContext& cx, std::span<const TensorView> pictures) const;

@@ -30,8 +30,7 @@ ActivationQuant read_activation_quant(const JsonView& json) {
 
 StoredLinear read_linear(const JsonView& json) {
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
-  StoredLinear out{.name = json.at("name").as_string(),
-                   .part = json.at("part").as_string(),
+  StoredLinear out{.id = {json.at("name").as_string(), json.at("part").as_string()},
                    .format = json.at("format").as_string(),
                    .n_out = json.at("n_out").as_int(1, kMost),
                    .n_in = json.at("n_in").as_int(1, kMost),
@@ -65,8 +64,8 @@ Json PackedIndex::to_json() const {
   Json out = {{"format", "triptych packed weights"}, {"format_version", version}};
   out["linears"] = Json::array();
   for (const StoredLinear& linear : linears) {
-    out["linears"].push_back({{"name", linear.name},
-                              {"part", linear.part},
+    out["linears"].push_back({{"name", linear.id.name},
+                              {"part", linear.id.part},
                               {"format", linear.format},
                               {"n_out", linear.n_out},
                               {"n_in", linear.n_in},
@@ -110,13 +109,13 @@ PackedLinear find_packed_linear(const WeightTable& table, const StoredLinear& st
   try {
     out.format = QuantFormat::parse(stored.format);
   } catch (const Error& error) {
-    fail(ErrorCode::kInvalidFile, "triptych.json: {}: {}", stored.name, error.what());
+    fail(ErrorCode::kInvalidFile, "triptych.json: {}: {}", stored.id.name, error.what());
   }
   for (const std::string& array : stored.arrays) {
     const std::string name = stored.tensor_name(array);
     const WeightEntry* entry = table.find(name);
     if (entry == nullptr)
-      fail(ErrorCode::kInvalidFile, "triptych.json: {}: tensor {} is not in the weight file", stored.name,
+      fail(ErrorCode::kInvalidFile, "triptych.json: {}: tensor {} is not in the weight file", stored.id.name,
            name);
     out.arrays.push_back({array, entry->view, entry->owner});
   }
@@ -144,8 +143,8 @@ void PackedWeights::index_items() {
   packed_names_.clear();
   for (const auto& item : items_) {
     const StoredLinear& stored = item->stored;
-    if (!by_key_.emplace(stored.name + stored.part, item.get()).second)
-      fail(ErrorCode::kInvalidFile, "triptych.json: linear {} occurs twice", stored.name + stored.part);
+    if (!by_key_.emplace(stored.id.text(), item.get()).second)
+      fail(ErrorCode::kInvalidFile, "triptych.json: linear {} occurs twice", stored.id.text());
     packed_names_.insert(stored.matrices.begin(), stored.matrices.end());
     for (const std::string& bias : stored.biases)
       if (!bias.empty()) packed_names_.insert(bias);
@@ -154,15 +153,28 @@ void PackedWeights::index_items() {
 
 void PackedWeights::rename(const std::function<std::string(std::string_view)>& rule) {
   plain_.rename(rule);
+  std::map<std::string, std::string, std::less<>> published;
+  const auto renamed = [&](const std::string& name) {
+    std::string out = rule(name);
+    const auto known = published_.find(name);
+    published.emplace(out, known == published_.end() ? name : known->second);
+    return out;
+  };
   for (auto& item : items_) {
     StoredLinear& stored = item->stored;
-    stored.name = rule(stored.name);
-    for (std::string& name : stored.matrices) name = rule(name);
+    stored.id.name = renamed(stored.id.name);
+    for (std::string& name : stored.matrices) name = renamed(name);
     for (std::string& name : stored.biases)
-      if (!name.empty()) name = rule(name);
+      if (!name.empty()) name = renamed(name);
   }
-  std::erase_if(items_, [](const auto& item) { return item->stored.name.empty(); });
+  published_ = std::move(published);
+  std::erase_if(items_, [](const auto& item) { return item->stored.id.name.empty(); });
   index_items();
+}
+
+std::string PackedWeights::published_name(std::string_view name) const {
+  const auto found = published_.find(name);
+  return found == published_.end() ? plain_.published_name(name) : found->second;
 }
 
 bool PackedWeights::has(std::string_view name) const { return plain_.has(name) || is_packed(name); }
@@ -192,7 +204,7 @@ const PackedLinear* PackedWeights::packed(const LinearKey& key) {
 std::vector<std::string> PackedWeights::unused() const {
   std::vector<std::string> out = plain_.unused();
   for (const auto& item : items_)
-    if (!item->used) out.push_back(item->stored.name + item->stored.part);
+    if (!item->used) out.push_back(item->stored.id.text());
   return out;
 }
 

@@ -23,16 +23,15 @@ inline constexpr std::int64_t kPackedFormatVersion = 1;
 
 /// A linear of the file: which published matrices it was made of, and its arrays.
 struct StoredLinear {
-  std::string name;  // of the first matrix; with what follows it, the linear's key
-  std::string part;  // "", "[begin:end]" for rows of a matrix, "^T" for a matrix stored transposed
+  LinearId id;
   std::string format;
   std::int64_t n_out = 0, n_in = 0;
   std::vector<std::string> matrices;  // stacked along n_out
   std::vector<std::int64_t> n_rows;   // of each
   std::vector<std::string> biases;    // empty, or one per matrix ("": none)
   ActivationQuant activation_quant;   // by calibration; no step: none
-  std::vector<std::string> arrays;    // stored as tensors name + part + "." + array
-  std::string tensor_name(std::string_view array) const { return fmt::format("{}{}.{}", name, part, array); }
+  std::vector<std::string> arrays;    // stored as tensors id.text() + "." + array
+  std::string tensor_name(std::string_view array) const { return fmt::format("{}.{}", id.text(), array); }
 };
 
 /// What triptych.json holds.
@@ -61,6 +60,7 @@ class PackedWeights final : public WeightProvider {
   std::vector<std::string> unused() const override;
   const PackedLinear* packed(const LinearKey& key) override;
   bool is_packed(std::string_view name) const override { return packed_names_.contains(name); }
+  std::string published_name(std::string_view name) const override;
 
  private:
   struct Item {
@@ -72,7 +72,8 @@ class PackedWeights final : public WeightProvider {
   TableWeights plain_;
   std::vector<std::unique_ptr<Item>> items_;
   std::map<std::string, Item*, std::less<>> by_key_;
-  std::set<std::string, std::less<>> packed_names_;  // matrices and biases
+  std::set<std::string, std::less<>> packed_names_;             // matrices and biases
+  std::map<std::string, std::string, std::less<>> published_;  // of those that were renamed
 };
 
 /// Takes what a model binds, in order; the other end of PackedWeights.

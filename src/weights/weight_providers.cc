@@ -98,21 +98,4 @@ WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
   return {std::string(name), view, std::move(tensor), "random"};
 }
 
-std::optional<QuantFormat> QuantizedWeights::format_of(std::string_view part, std::string_view name) const {
-  const auto holds = [&](std::string_view word) { return name.find(word) != std::string_view::npos; };
-  if (holds("patch_embed") || holds("conv1")) return std::nullopt;
-  // Fuyu's pixels are 8-bit integers already: int8 weights cost nothing else there, 4 bits would.
-  if (holds("vision_embed_tokens"))
-    return formats_.vision && formats_.vision->code == QuantCode::kInt8 ? formats_.vision : std::nullopt;
-  if (part != "language") return formats_.vision;
-  // A tied output layer is the embedding's table.
-  if (holds("lm_head") || holds("embed_tokens") || holds("wte")) return formats_.lm_head;
-  return formats_.language;
-}
-
-ActivationQuant QuantizedWeights::activation_quant_of(std::string_view stored_name) const {
-  const auto found = activation_quants_.find(stored_name);
-  return found == activation_quants_.end() ? ActivationQuant{} : found->second;
-}
-
 }  // namespace triptych

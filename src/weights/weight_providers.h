@@ -1,5 +1,5 @@
-// The ways to answer for weights: tensors of a checkpoint, the same converted or quantized while loading, or
-// random values of a published shape. Those of a converted directory: weights/packed_weights.h.
+// The ways to answer for weights: tensors of a checkpoint, the same converted to another type, or random values of
+// a published shape. Those of a converted directory: weights/packed_weights.h.
 #pragma once
 
 #include <cstdint>
@@ -52,30 +52,6 @@ class ConvertedWeights : public WeightProvider {
  private:
   std::unique_ptr<WeightProvider> from_;
   DType dtype_;
-};
-
-/// Weights of another provider, to be quantized as `formats` says, with static activation quantization (by
-/// stored name). With a sink (kept by the caller) nothing is kept in memory: what is prepared goes there, and
-/// the model can tell its sizes, but not be run.
-class QuantizedWeights : public WeightProvider {
- public:
-  QuantizedWeights(std::unique_ptr<WeightProvider> from, const WeightFormats& formats,
-                   WeightSink* sink = nullptr, ActivationQuantMap quants = {})
-      : from_(std::move(from)), formats_(formats), sink_(sink), activation_quants_(std::move(quants)) {}
-  WeightSink* sink() override { return sink_; }
-  std::string published_name(std::string_view name) const override { return from_->published_name(name); }
-  void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
-  bool has(std::string_view name) const override { return from_->has(name); }
-  WeightEntry get(std::string_view name, const Shape& shape) override { return from_->get(name, shape); }
-  std::vector<std::string> unused() const override { return from_->unused(); }
-  std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const override;
-  ActivationQuant activation_quant_of(std::string_view stored_name) const override;
-
- private:
-  std::unique_ptr<WeightProvider> from_;
-  WeightFormats formats_;
-  WeightSink* sink_;
-  ActivationQuantMap activation_quants_;
 };
 
 /// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.

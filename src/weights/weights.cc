@@ -43,11 +43,13 @@ Binder Binder::scope(std::string_view prefix) const {
   return child;
 }
 
-void Binder::count(const WeightEntry& entry) { sizes_.part(part_).n_parameters += entry.view.numel(); }
-
-std::optional<QuantFormat> WeightProvider::format_of(std::string_view, std::string_view) const {
-  return std::nullopt;
+Binder Binder::root() const {
+  Binder out = *this;
+  out.prefix_.clear();
+  return out;
 }
+
+void Binder::count(const WeightEntry& entry) { sizes_.part(part_).n_parameters += entry.view.numel(); }
 
 void Binder::count_bytes(const WeightEntry& entry) {
   PartSizes::Size& size = sizes_.part(part_);
@@ -57,7 +59,7 @@ void Binder::count_bytes(const WeightEntry& entry) {
 
 // For whoever writes down what a model takes.
 void Binder::report(const WeightEntry& entry) {
-  if (WeightSink* sink = weights_.sink()) sink->tensor(weights_.published_name(entry.name), entry);
+  if (options_.sink != nullptr) options_.sink->tensor(weights_.published_name(entry.name), entry);
 }
 
 namespace {
@@ -80,18 +82,23 @@ std::string name_of(const LinearKey& key) {
 
 }  // namespace
 
-std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, std::unique_ptr<LinearWeight> made,
-                                                   bool is_mapped) {
+std::optional<QuantFormat> Binder::format_of(const LinearKey& key, const LinearTraits& traits) const {
+  if (!options_.quantize_to) return std::nullopt;
+  return options_.quantize_to({id_of(key), traits, part_, key.n_out, key.n_in});
+}
+
+std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, const LinearTraits& traits,
+                                                   std::unique_ptr<LinearWeight> made, bool is_mapped) {
   PartSizes::Size& size = sizes_.part(part_);
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
-  sizes_.linears.push_back({made.get(), part_, name_of(key), weights_.published_name(key.name) + key.part});
+  sizes_.linears.push_back({made.get(), part_, name_of(key), id_of(key), traits});
   (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
   return made;
 }
 
-std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key) {
+std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key, const LinearTraits& traits) {
   const PackedLinear* packed = weights_.packed(key);
   if (packed == nullptr) return nullptr;
   LinearSpec spec;
@@ -101,28 +108,28 @@ std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key) {
   size.n_parameters += key.n_out * key.n_in;
   for (std::size_t i = 0; i < key.biases.size(); ++i)
     if (!key.biases[i].empty()) size.n_parameters += key.n_rows[i];
-  return count_linear(key, backend_.prepare_linear(spec), true);
+  return count_linear(key, traits, backend_.prepare_linear(spec), true);
 }
 
-std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& spec) {
-  spec.format = weights_.format_of(part_, spec.name);
-  if (spec.format && spec.format->code == QuantCode::kInt8 &&
+std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, const LinearTraits& traits,
+                                              LinearSpec& spec) {
+  const LinearId id = id_of(key);
+  if (options_.activation_quants != nullptr && spec.format && spec.format->code == QuantCode::kInt8 &&
       spec.format->group_size == QuantFormat::kWholeRow)
-    spec.activation_quant = weights_.activation_quant_of(weights_.published_name(key.name) + key.part);
+    if (const auto found = options_.activation_quants->find(id); found != options_.activation_quants->end())
+      spec.activation_quant = found->second;
   auto made = backend_.prepare_linear(spec);
   const bool is_mapped = spec.parts.front().is_mapped;
-  WeightSink* sink = weights_.sink();
-  if (sink == nullptr) return count_linear(key, std::move(made), is_mapped);
+  if (options_.sink == nullptr) return count_linear(key, traits, std::move(made), is_mapped);
   if (!spec.format) {
     // Rows, convolutions and transposed matrices were reported whole.
     for (const WeightEntry& entry : spec.parts)
       if (key.part.empty()) report(entry);
     for (const WeightEntry& entry : spec.biases)
       if (key.part.empty() && !entry.view.empty()) report(entry);
-    return count_linear(key, std::move(made), is_mapped);
+    return count_linear(key, traits, std::move(made), is_mapped);
   }
-  StoredLinear out{.name = weights_.published_name(key.name),
-                   .part = key.part,
+  StoredLinear out{.id = id,
                    .format = spec.format->to_string(),
                    .n_out = key.n_out,
                    .n_in = key.n_in,
@@ -135,8 +142,8 @@ std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, LinearSpec& 
   for (const std::string& name : key.biases)
     out.biases.push_back(name.empty() ? "" : weights_.published_name(name));
   for (const PackedArray& array : made->packed()) out.arrays.push_back(array.name);
-  sink->linear(out, *made);
-  made = count_linear(key, std::move(made), false);
+  options_.sink->linear(out, *made);
+  made = count_linear(key, traits, std::move(made), false);
   return std::make_unique<SizedLinear>(*made);
 }
 
@@ -150,12 +157,13 @@ std::unique_ptr<LinearWeight> Binder::linear_rows(std::string_view weight, std::
                       .matrices = {full(weight)},
                       .n_rows = {end - begin},
                       .biases = {full(bias)}};
-  if (auto ready = stored(key)) return ready;
+  if (auto ready = stored(key, {})) return ready;
   LinearSpec spec;
   spec.name = full(weight);
   WeightEntry w = weights_.get(spec.name, {n_rows, n_in});
   WeightEntry b = weights_.get(full(bias), {n_rows});
-  if (!weights_.format_of(part_, spec.name)) {
+  spec.format = format_of(key, {});
+  if (!spec.format) {
     report(w);
     report(b);
   }
@@ -165,7 +173,7 @@ std::unique_ptr<LinearWeight> Binder::linear_rows(std::string_view weight, std::
   count(b);
   spec.parts.push_back(std::move(w));
   spec.biases.push_back(std::move(b));
-  return prepare(key, spec);
+  return prepare(key, {}, spec);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_transposed(std::string_view weight, std::int64_t n_out,
@@ -177,12 +185,13 @@ std::unique_ptr<LinearWeight> Binder::linear_transposed(std::string_view weight,
                       .matrices = {full(weight)},
                       .n_rows = {n_out},
                       .biases = {}};
-  if (auto ready = stored(key)) return ready;
+  if (auto ready = stored(key, {})) return ready;
   LinearSpec spec;
   spec.name = full(weight);
   WeightEntry entry = weights_.get(spec.name, {n_in, n_out});
   count(entry);
-  if (!weights_.format_of(part_, spec.name)) report(entry);
+  spec.format = format_of(key, {});
+  if (!spec.format) report(entry);
   const Tensor stored_values = to_f32(entry.view);
   release(entry);
   auto turned = std::make_shared<Tensor>(DType::kF32, Shape{n_out, n_in});
@@ -192,16 +201,21 @@ std::unique_ptr<LinearWeight> Binder::linear_transposed(std::string_view weight,
   entry.owner = std::move(turned);
   entry.is_mapped = false;
   spec.parts.push_back(std::move(entry));
-  return prepare(key, spec);
+  return prepare(key, {}, spec);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear(std::string_view name, std::int64_t n_out, std::int64_t n_in,
-                                             Bias bias) {
+                                             Bias bias, const LinearTraits& traits) {
   const StackPart part{name, n_out, bias};
-  return linear_stack({&part, 1}, n_in);
+  return bind_stack({&part, 1}, n_in, traits);
 }
 
 std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> parts, std::int64_t n_in) {
+  return bind_stack(parts, n_in, {});
+}
+
+std::unique_ptr<LinearWeight> Binder::bind_stack(std::span<const StackPart> parts, std::int64_t n_in,
+                                                 const LinearTraits& traits) {
   LinearKey key{.name = full(parts.front().name) + ".weight",
                 .part = {},
                 .n_out = 0,
@@ -217,9 +231,10 @@ std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> pa
     key.n_rows.push_back(part.n_out);
     if (any_bias) key.biases.push_back(part.bias == Bias::kRequired ? full(part.name) + ".bias" : "");
   }
-  if (auto ready = stored(key)) return ready;
+  if (auto ready = stored(key, traits)) return ready;
   LinearSpec spec;
   spec.name = full(parts.front().name);
+  spec.format = format_of(key, traits);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     spec.parts.push_back(weights_.get(key.matrices[i], {key.n_rows[i], n_in}));
     count(spec.parts.back());
@@ -230,12 +245,14 @@ std::unique_ptr<LinearWeight> Binder::linear_stack(std::span<const StackPart> pa
       spec.biases.emplace_back();
     }
   }
-  return prepare(key, spec);
+  return prepare(key, traits, spec);
 }
 
-std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, const Shape& shape,
-                                                   std::string_view bias, std::int64_t n_out,
-                                                   std::int64_t n_in) {
+std::unique_ptr<LinearWeight> Binder::patch_embedding(std::string_view weight, const Shape& shape,
+                                                      std::string_view bias) {
+  constexpr LinearTraits kTraits{.role = LinearRole::kPixelInput};
+  const std::int64_t n_out = shape.dim(0);
+  const std::int64_t n_in = shape.numel() / n_out;
   LinearKey key{.name = full(weight),
                 .part = {},
                 .n_out = n_out,
@@ -244,19 +261,20 @@ std::unique_ptr<LinearWeight> Binder::linear_named(std::string_view weight, cons
                 .n_rows = {n_out},
                 .biases = {}};
   if (!bias.empty()) key.biases.push_back(full(bias));
-  if (auto ready = stored(key)) return ready;
+  if (auto ready = stored(key, kTraits)) return ready;
   LinearSpec spec;
   spec.name = full(weight);
   WeightEntry entry = weights_.get(spec.name, shape);
   count(entry);
-  if (!weights_.format_of(part_, spec.name)) report(entry);
+  spec.format = format_of(key, kTraits);
+  if (!spec.format) report(entry);
   entry.view = entry.view.reshape({n_out, n_in});
   spec.parts.push_back(std::move(entry));
   if (!bias.empty()) {
     spec.biases.push_back(weights_.get(full(bias), {n_out}));
     count(spec.biases.back());
   }
-  return prepare(key, spec);
+  return prepare(key, kTraits, spec);
 }
 
 std::unique_ptr<EmbeddingWeight> Binder::embedding(std::string_view name, std::int64_t n_rows,

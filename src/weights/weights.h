@@ -15,6 +15,8 @@
 
 #include "backend/backend.h"
 #include "tensor/weight_table.h"
+#include "weights/linear_info.h"
+#include "weights/quant_policy.h"
 
 namespace triptych {
 
@@ -43,10 +45,6 @@ class WeightProvider {
   virtual WeightEntry get(std::string_view name, const Shape& shape) = 0;
   /// Names nobody asked for.
   virtual std::vector<std::string> unused() const = 0;
-  /// What a matrix of a model's part ("vision", "language", ...) is to be quantized to; nothing: as stored.
-  virtual std::optional<QuantFormat> format_of(std::string_view part, std::string_view name) const;
-  /// Static quantization parameters of an int8 linear's inputs, by its stored name; none: as they come.
-  virtual ActivationQuant activation_quant_of(std::string_view /*stored_name*/) const { return {}; }
   /// The linear when it is stored ready made (and marks it used), else null. Throws Error(kInvalidFile) when
   /// it was made of something else.
   virtual const PackedLinear* packed(const LinearKey&) { return nullptr; }
@@ -54,19 +52,15 @@ class WeightProvider {
   virtual bool is_packed(std::string_view /*name*/) const { return false; }
   /// The name a tensor had before it was renamed.
   virtual std::string published_name(std::string_view name) const { return std::string(name); }
-  /// Where binders report what they take; null: nowhere.
-  virtual WeightSink* sink() { return nullptr; }
 };
 
-/// What matrices are quantized to while loading. First layers that take pixels keep their type: their share
-/// of the work is below a hundredth.
-struct WeightFormats {
-  std::optional<QuantFormat> language;
-  std::optional<QuantFormat> vision;   // towers, projectors, resamplers
-  std::optional<QuantFormat> lm_head;  // the output layer, also when it is the token embedding
-
-  bool any() const noexcept { return language || vision || lm_head; }
-  bool operator==(const WeightFormats&) const = default;
+/// What becomes of weights between a provider and a backend. Nothing by default: used as they are stored.
+struct BindOptions {
+  QuantPolicy quantize_to = {};
+  /// Static quantization parameters of the inputs of linears that become int8 per channel; null: none.
+  const ActivationQuantMap* activation_quants = nullptr;
+  /// Takes what is prepared, and nothing is kept in memory: the model can tell its sizes, but not be run.
+  WeightSink* sink = nullptr;
 };
 
 enum class Bias { kNone, kRequired };
@@ -85,7 +79,8 @@ struct PartSizes {
     const LinearWeight* weight = nullptr;
     std::string part;
     std::string name;
-    std::string stored_name;  // as triptych.json has it: the first matrix as published, and which part of it
+    LinearId id;
+    LinearTraits traits = {};
   };
   std::vector<std::pair<std::string, Size>> parts;  // in order of first use
   std::vector<Linear> linears;                      // in order of binding
@@ -95,15 +90,22 @@ struct PartSizes {
 class Binder {
  public:
   /// `part` is the name under which sizes are counted. All references must outlive the binder.
-  Binder(WeightProvider& weights, Backend& backend, PartSizes& sizes, std::string part)
-      : weights_(weights), backend_(backend), sizes_(sizes), part_(std::move(part)) {}
+  Binder(WeightProvider& weights, Backend& backend, PartSizes& sizes, std::string part,
+         BindOptions options = {})
+      : weights_(weights),
+        backend_(backend),
+        sizes_(sizes),
+        part_(std::move(part)),
+        options_(std::move(options)) {}
   /// The same with "prefix." in front of every name.
   Binder scope(std::string_view prefix) const;
+  /// The same without any prefix.
+  Binder root() const;
 
   bool has(std::string_view name) const { return weights_.has(full(name)); }
   /// Weight `name`.weight [n_out, n_in] and, if asked for, `name`.bias [n_out].
-  std::unique_ptr<LinearWeight> linear(std::string_view name, std::int64_t n_out, std::int64_t n_in,
-                                       Bias bias);
+  std::unique_ptr<LinearWeight> linear(std::string_view name, std::int64_t n_out, std::int64_t n_in, Bias bias,
+                                       const LinearTraits& traits = {});
   struct StackPart {
     std::string_view name;
     std::int64_t n_out;
@@ -111,10 +113,10 @@ class Binder {
   };
   /// Several linears of one input, stacked along their outputs in the order given.
   std::unique_ptr<LinearWeight> linear_stack(std::span<const StackPart> parts, std::int64_t n_in);
-  /// A linear of tensors with names of their own: weight reshaped to [n_out, n_in] (a convolution), `bias`
-  /// may be empty.
-  std::unique_ptr<LinearWeight> linear_named(std::string_view weight, const Shape& shape,
-                                             std::string_view bias, std::int64_t n_out, std::int64_t n_in);
+  /// A convolution of pixels whose stride is its size, as a linear of flattened patches: the tensor `weight`
+  /// [n_out, ...], and `bias` [n_out] unless that name is empty.
+  std::unique_ptr<LinearWeight> patch_embedding(std::string_view weight, const Shape& shape,
+                                                std::string_view bias);
   /// Rows [begin, end) of a packed weight [n_rows, n_in] and of its bias [n_rows].
   std::unique_ptr<LinearWeight> linear_rows(std::string_view weight, std::string_view bias,
                                             std::int64_t n_rows, std::int64_t n_in, std::int64_t begin,
@@ -139,17 +141,22 @@ class Binder {
   void count(const WeightEntry& entry);
   void count_bytes(const WeightEntry& entry);
   void report(const WeightEntry& entry);
-  std::unique_ptr<LinearWeight> prepare(const LinearKey& key, LinearSpec& spec);
-  std::unique_ptr<LinearWeight> count_linear(const LinearKey& key, std::unique_ptr<LinearWeight> made,
-                                             bool is_mapped);
+  std::unique_ptr<LinearWeight> bind_stack(std::span<const StackPart> parts, std::int64_t n_in,
+                                           const LinearTraits& traits);
+  LinearId id_of(const LinearKey& key) const { return {weights_.published_name(key.name), key.part}; }
+  std::optional<QuantFormat> format_of(const LinearKey& key, const LinearTraits& traits) const;
+  std::unique_ptr<LinearWeight> prepare(const LinearKey& key, const LinearTraits& traits, LinearSpec& spec);
+  std::unique_ptr<LinearWeight> count_linear(const LinearKey& key, const LinearTraits& traits,
+                                             std::unique_ptr<LinearWeight> made, bool is_mapped);
   /// The linear as it is stored, or null.
-  std::unique_ptr<LinearWeight> stored(const LinearKey& key);
+  std::unique_ptr<LinearWeight> stored(const LinearKey& key, const LinearTraits& traits);
 
   WeightProvider& weights_;
   Backend& backend_;
   PartSizes& sizes_;
   std::string part_;
   std::string prefix_;
+  BindOptions options_;
 };
 
 /// Throws Error(kInvalidFile) that lists what is left in the checkpoint and no part of the model took.

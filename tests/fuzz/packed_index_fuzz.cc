@@ -23,8 +23,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     PackedWeights weights(table, index);
     weights.rename([](std::string_view name) { return "x." + std::string(name); });
     for (const StoredLinear& linear : index.linears) {
-      LinearKey key{.name = "x." + linear.name,
-                    .part = linear.part,
+      LinearKey key{.name = "x." + linear.id.name,
+                    .part = linear.id.part,
                     .n_out = linear.n_out,
                     .n_in = linear.n_in,
                     .matrices = {},
@@ -33,6 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       for (const std::string& name : linear.matrices) key.matrices.push_back("x." + name);
       for (const std::string& name : linear.biases) key.biases.push_back(name.empty() ? "" : "x." + name);
       fuzz::require(weights.packed(key) != nullptr, "a linear under its key");
+      fuzz::require(weights.published_name(key.name) == linear.id.name, "its published name");
     }
   });
 }
