@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/linear_source.h"
 #include "backend/op_args.h"
 #include "tensor/arena.h"
 #include "tensor/dtype.h"
@@ -41,7 +42,7 @@ class LinearWeight {
   virtual bool multiplies_int8() const noexcept { return false; }
   /// Static quantization parameters of its inputs; none: each row by itself, or not at all.
   virtual ActivationQuant activation_quant() const noexcept { return {}; }
-  /// The weight as it can be stored and borrowed again (LinearSpec::packed); empty when it is not quantized.
+  /// The weight as it can be stored and borrowed again (PackedLinear); empty when it is not quantized.
   virtual std::vector<PackedArray> packed() const { return {}; }
 };
 
@@ -62,17 +63,6 @@ class KvCache {
   virtual std::size_t bytes() const noexcept = 0;
   /// What these pages hold is not needed any more.
   virtual void release_pages(std::span<const std::int32_t> pages) noexcept = 0;
-};
-
-/// One or more matrices stacked along N that are used together (q, k, v; gate, up), each with its bias or
-/// none.
-struct LinearSpec {
-  std::string name;                        // for messages
-  std::vector<WeightEntry> parts;          // each [N_i, K]; kept alive by their owners
-  std::vector<WeightEntry> biases;         // empty, or one per part ([N_i]; an empty view means no bias)
-  std::optional<QuantFormat> format = {};  // quantize to this while loading; empty: as stored
-  ActivationQuant activation_quant = {};   // static, of inputs: int8 per channel only, others do not look
-  const PackedLinear* packed = nullptr;    // ready made, used in place; parts and biases are empty then
 };
 
 /// What decides how a step's work is cut: steps of the same shape are the same sequence of operations.
@@ -103,7 +93,8 @@ class Backend {
   /// Memory the operations can use, 64-byte aligned. Default: this processor's. Throws Error(kOutOfMemory).
   virtual Buffer allocate(std::size_t size_bytes);
 
-  // Weights. Throw Error(kUnsupported) for a dtype the backend cannot use, naming the tensor.
+  // Weights. Throw Error(kUnsupported) for a type, format or layout that the backend cannot use, naming the
+  // tensor.
   virtual std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) = 0;
   virtual std::unique_ptr<EmbeddingWeight> prepare_embedding(const WeightEntry& table) = 0;
   virtual std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) = 0;

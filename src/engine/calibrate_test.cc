@@ -21,7 +21,7 @@ struct Fixture {
   Fixture() {
     LinearSpec spec;
     spec.name = "w";
-    spec.parts.push_back({"w", w.view(), std::make_shared<Tensor>(Tensor::copy_of(w.view())), "test"});
+    spec.add(WeightEntry{"w", w.view(), std::make_shared<Tensor>(Tensor::copy_of(w.view())), "test"});
     weight = backend->prepare_linear(spec);
   }
 };

@@ -100,8 +100,8 @@ class Writer final : public WeightSink {
 
   void linear(const StoredLinear& linear, const LinearWeight& weight) override {
     for (const PackedArray& array : weight.packed()) {
-      TRIPTYCH_CHECK(array.view.size_bytes() % Buffer::kAlignment_bytes == 0, "{}: {} is ragged", linear.id.text(),
-                     array.name);
+      TRIPTYCH_CHECK(array.view.size_bytes() % Buffer::kAlignment_bytes == 0, "{}: {} is ragged",
+                     linear.id.text(), array.name);
       if (array.view.size_bytes() <= kSmall_bytes)
         small_.emplace_back(linear.tensor_name(array.name), Tensor::copy_of(array.view));
       else

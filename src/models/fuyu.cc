@@ -208,10 +208,9 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
   const std::int64_t d = c.hidden_size;
   WeightProvider& weights = *source.weights;
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
-  vision_embed_tokens_ =
-      source.binder(sizes_, "vision")
-          .linear("vision_embed_tokens", d, 3LL * c.patch_size_px * c.patch_size_px, Bias::kRequired,
-                  {.role = LinearRole::kPixelInput, .int8_inputs = true});
+  vision_embed_tokens_ = source.binder(sizes_, "vision")
+                             .linear("vision_embed_tokens", d, 3LL * c.patch_size_px * c.patch_size_px,
+                                     Bias::kRequired, {.role = LinearRole::kPixelInput, .int8_inputs = true});
   Binder language = source.binder(sizes_, "language").scope("lm");
   embed_tokens_ = language.embedding("embed_tokens.weight", c.vocab_size, d);
   for (int i = 0; i < c.n_layers; ++i) {

@@ -133,10 +133,10 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
     fail(ErrorCode::kNotFound,
          "the checkpoint holds no vision tower; give the checkpoint of {} as --vision-tower",
          source.config.get_string("mm_vision_tower", "the tower"));
-  vision_ = LlavaVision::bind(c.vision, source.binder(sizes_, "vision"), source.binder(sizes_, "projector"), c.text.hidden_size);
-  language_model_ =
-      LlamaDecoder::bind(c.text, source.binder(sizes_, "language").scope("lm"), "lm_head",
-                         "model.language_model");
+  vision_ = LlavaVision::bind(c.vision, source.binder(sizes_, "vision"), source.binder(sizes_, "projector"),
+                              c.text.hidden_size);
+  language_model_ = LlamaDecoder::bind(c.text, source.binder(sizes_, "language").scope("lm"), "lm_head",
+                                       "model.language_model");
 
   info_.family = "llava";
   info_.architecture =

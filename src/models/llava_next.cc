@@ -204,12 +204,11 @@ LlavaNext::LlavaNext(const ModelSource& source) : config_(LlavaNextConfig::parse
   const LlavaNextConfig& c = config_;
   WeightProvider& weights = *source.weights;
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
-  vision_ = LlavaVision::bind(c.vision, source.binder(sizes_, "vision"), source.binder(sizes_, "projector"), c.text.hidden_size);
-  image_newline_ =
-      source.binder(sizes_, "projector").tensor("image_newline", {c.text.hidden_size});
-  language_model_ =
-      LlamaDecoder::bind(c.text, source.binder(sizes_, "language").scope("lm"), "lm_head",
-                         "model.language_model");
+  vision_ = LlavaVision::bind(c.vision, source.binder(sizes_, "vision"), source.binder(sizes_, "projector"),
+                              c.text.hidden_size);
+  image_newline_ = source.binder(sizes_, "projector").tensor("image_newline", {c.text.hidden_size});
+  language_model_ = LlamaDecoder::bind(c.text, source.binder(sizes_, "language").scope("lm"), "lm_head",
+                                       "model.language_model");
 
   info_.family = "llava_next";
   info_.architecture = "LlavaNextForConditionalGeneration";

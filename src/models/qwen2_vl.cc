@@ -120,9 +120,10 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
   WeightProvider& weights = *source.weights;
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
   const Binder vision = source.binder(sizes_, "vision").scope("visual");
-  patch_embed_ = vision.scope("patch_embed")
-                     .patch_embedding("proj.weight",
-                                      {v.width, 3, v.temporal_patch_size, v.patch_size_px, v.patch_size_px}, "");
+  patch_embed_ =
+      vision.scope("patch_embed")
+          .patch_embedding("proj.weight",
+                           {v.width, 3, v.temporal_patch_size, v.patch_size_px, v.patch_size_px}, "");
   inverse_frequencies_ = axial_inverse_frequencies(v.head_dim(), v.rope_theta);
   for (int i = 0; i < v.depth; ++i) blocks_.push_back(bind_block(vision.scope(fmt::format("blocks.{}", i))));
   Binder merger = source.binder(sizes_, "projector").scope("visual.merger");

@@ -154,9 +154,8 @@ LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::s
          "layer is tied to {}",
          head, config.tie_stated ? "false" : "not set", embedding);
   }
-  out.lm_head_ =
-      binder.root().linear(chosen.substr(0, chosen.size() - std::strlen(".weight")), config.vocab_size, d,
-                           Bias::kNone, {.role = LinearRole::kHead});
+  out.lm_head_ = binder.root().linear(chosen.substr(0, chosen.size() - std::strlen(".weight")),
+                                      config.vocab_size, d, Bias::kNone, {.role = LinearRole::kHead});
   return out;
 }
 

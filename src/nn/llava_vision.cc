@@ -52,10 +52,9 @@ LlavaVision LlavaVision::bind(const LlavaVisionConfig& config, const Binder& vis
   LlavaVision out;
   out.config_ = config;
   out.width_ = width;
-  out.vision_tower_ =
-      ClipVision::bind(config.tower, vision.scope("vision_tower"),
-                       *std::max_element(config.feature_layers.begin(), config.feature_layers.end()),
-                       "model.vision_tower");
+  out.vision_tower_ = ClipVision::bind(
+      config.tower, vision.scope("vision_tower"),
+      *std::max_element(config.feature_layers.begin(), config.feature_layers.end()), "model.vision_tower");
   Binder linears = projector.scope("multi_modal_projector");
   out.linear_1_ = linears.linear(
       "linear_1", width, config.tower.hidden_size * static_cast<std::int64_t>(config.feature_layers.size()),

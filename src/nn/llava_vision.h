@@ -34,7 +34,8 @@ struct LlavaVisionConfig {
 class LlavaVision {
  public:
   LlavaVision() = default;
-  /// Binds vision_tower.* of `vision` and multi_modal_projector.* of `projector`; `width` is the language model's.
+  /// Binds vision_tower.* of `vision` and multi_modal_projector.* of `projector`; `width` is the language
+  /// model's.
   static LlavaVision bind(const LlavaVisionConfig& config, const Binder& vision, const Binder& projector,
                           std::int64_t width);
   const LlavaVisionConfig& config() const noexcept { return config_; }

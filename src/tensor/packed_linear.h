@@ -19,12 +19,16 @@ struct PackedArray {
   std::shared_ptr<const void> owner;  // keeps the memory of `view` alive
 };
 
+/// Panels of 64 output channels, as in docs/format.md.
+inline constexpr std::string_view kPanels64Layout = "panels64";
+
 struct PackedLinear {
   QuantFormat format;
   std::int64_t n_out = 0;
   std::int64_t n_in = 0;
   std::vector<PackedArray> arrays;
-  ActivationQuant activation_quant = {};  // by calibration; no step: none
+  ActivationQuant activation_quant = {};      // by calibration; no step: none
+  std::string_view layout = kPanels64Layout;  // how `arrays` are laid out; a literal
 
   /// nullptr when absent.
   const PackedArray* find(std::string_view name) const noexcept {

@@ -322,7 +322,12 @@ int QuantizedMatrix::zero(std::int64_t row, std::int64_t col) const noexcept {
 }
 
 float QuantizedMatrix::value(std::int64_t row, std::int64_t col) const noexcept {
-  return decode(code(row, col), {scale(row, col), zero(row, col)}, format);
+  return value_in_group(row, col, col / format.group_of_row(k));
+}
+
+float QuantizedMatrix::value_in_group(std::int64_t row, std::int64_t col, std::int64_t group) const noexcept {
+  const std::int64_t first = group * format.group_of_row(k);
+  return decode(code(row, col), {scale(row, first), zero(row, first)}, format);
 }
 
 QuantizedMatrix quantize(const TensorView& w, const QuantFormat& format, const QuantizeOptions& options) {

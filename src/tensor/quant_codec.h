@@ -30,6 +30,8 @@ struct QuantizedMatrix {
   float row_scale(std::int64_t row) const noexcept;
   int group_scale(std::int64_t row, std::int64_t col) const noexcept;
   float value(std::int64_t row, std::int64_t col) const noexcept;
+  /// The value if the column belonged to group `group`.
+  float value_in_group(std::int64_t row, std::int64_t col, std::int64_t group) const noexcept;
 };
 
 struct QuantizeOptions {

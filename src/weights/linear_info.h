@@ -1,5 +1,5 @@
-// What a linear is called and what it does in its model. Families state it where they bind the linear, so that
-// nothing has to guess from names.
+// What a linear is called and what it does in its model. Families state it where they bind the linear, so
+// that nothing has to guess from names.
 #pragma once
 
 #include <compare>

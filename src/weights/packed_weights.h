@@ -72,7 +72,7 @@ class PackedWeights final : public WeightProvider {
   TableWeights plain_;
   std::vector<std::unique_ptr<Item>> items_;
   std::map<std::string, Item*, std::less<>> by_key_;
-  std::set<std::string, std::less<>> packed_names_;             // matrices and biases
+  std::set<std::string, std::less<>> packed_names_;            // matrices and biases
   std::map<std::string, std::string, std::less<>> published_;  // of those that were renamed
 };
 

@@ -47,7 +47,17 @@ std::vector<std::string> TableWeights::unused() const {
 }
 
 WeightEntry ConvertedWeights::get(std::string_view name, const Shape& shape) {
-  WeightEntry entry = from_->get(name, shape);
+  return converted(from_->get(name, shape));
+}
+
+LinearSource ConvertedWeights::matrix(std::string_view name, const Shape& shape) {
+  LinearSource source = from_->matrix(name, shape);
+  if (auto* entry = std::get_if<WeightEntry>(&source)) return converted(std::move(*entry));
+  return source;
+}
+
+WeightEntry ConvertedWeights::converted(WeightEntry entry) const {
+  const Shape shape = entry.view.shape();
   if (entry.view.dtype() == dtype_ || shape.rank() < 2 || !is_float(entry.view.dtype())) return entry;
   auto tensor = std::make_shared<Tensor>(dtype_, shape);
   convert(entry.view, *tensor);

@@ -1,5 +1,5 @@
-// The ways to answer for weights: tensors of a checkpoint, the same converted to another type, or random values of
-// a published shape. Those of a converted directory: weights/packed_weights.h.
+// The ways to answer for weights: tensors of a checkpoint, the same converted to another type, or random
+// values of a published shape. Those of a converted directory: weights/packed_weights.h.
 #pragma once
 
 #include <cstdint>
@@ -38,7 +38,7 @@ class TableWeights : public WeightProvider {
 };
 
 /// Weights of another provider, matrices and tables converted to one floating-point type (vectors stay as
-/// they are). Costs private memory for what changes.
+/// they are; so do matrices that are stored quantized). Costs private memory for what changes.
 class ConvertedWeights : public WeightProvider {
  public:
   ConvertedWeights(std::unique_ptr<WeightProvider> from, DType dtype)
@@ -46,10 +46,13 @@ class ConvertedWeights : public WeightProvider {
   void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
   bool has(std::string_view name) const override { return from_->has(name); }
   WeightEntry get(std::string_view name, const Shape& shape) override;
+  LinearSource matrix(std::string_view name, const Shape& shape) override;
   std::vector<std::string> unused() const override { return from_->unused(); }
   std::string published_name(std::string_view name) const override { return from_->published_name(name); }
 
  private:
+  WeightEntry converted(WeightEntry entry) const;
+
   std::unique_ptr<WeightProvider> from_;
   DType dtype_;
 };

@@ -103,7 +103,7 @@ std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key, const LinearT
   if (packed == nullptr) return nullptr;
   LinearSpec spec;
   spec.name = key.text();
-  spec.packed = packed;
+  spec.add(*packed);
   PartSizes::Size& size = sizes_.part(part_);
   size.n_parameters += key.n_out * key.n_in;
   for (std::size_t i = 0; i < key.biases.size(); ++i)
@@ -114,23 +114,24 @@ std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key, const LinearT
 std::unique_ptr<LinearWeight> Binder::prepare(const LinearKey& key, const LinearTraits& traits,
                                               LinearSpec& spec) {
   const LinearId id = id_of(key);
-  if (options_.activation_quants != nullptr && spec.format && spec.format->code == QuantCode::kInt8 &&
-      spec.format->group_size == QuantFormat::kWholeRow)
+  const std::optional<QuantFormat> format = spec.target_format();
+  if (options_.activation_quants != nullptr && format && format->code == QuantCode::kInt8 &&
+      format->group_size == QuantFormat::kWholeRow)
     if (const auto found = options_.activation_quants->find(id); found != options_.activation_quants->end())
       spec.activation_quant = found->second;
   auto made = backend_.prepare_linear(spec);
-  const bool is_mapped = spec.parts.front().is_mapped;
+  const bool is_mapped = spec.parts.front().is_mapped();
   if (options_.sink == nullptr) return count_linear(key, traits, std::move(made), is_mapped);
-  if (!spec.format) {
+  if (!format) {
     // Rows, convolutions and transposed matrices were reported whole.
-    for (const WeightEntry& entry : spec.parts)
-      if (key.part.empty()) report(entry);
-    for (const WeightEntry& entry : spec.biases)
-      if (key.part.empty() && !entry.view.empty()) report(entry);
+    for (const LinearPart& part : spec.parts)
+      if (key.part.empty()) report(*part.dense());
+    for (const LinearPart& part : spec.parts)
+      if (key.part.empty() && !part.bias.view.empty()) report(part.bias);
     return count_linear(key, traits, std::move(made), is_mapped);
   }
   StoredLinear out{.id = id,
-                   .format = spec.format->to_string(),
+                   .format = format->to_string(),
                    .n_out = key.n_out,
                    .n_in = key.n_in,
                    .matrices = {},
@@ -171,8 +172,7 @@ std::unique_ptr<LinearWeight> Binder::linear_rows(std::string_view weight, std::
   b.view = b.view.rows(begin, end);
   count(w);
   count(b);
-  spec.parts.push_back(std::move(w));
-  spec.biases.push_back(std::move(b));
+  spec.add(std::move(w), std::move(b));
   return prepare(key, {}, spec);
 }
 
@@ -200,7 +200,7 @@ std::unique_ptr<LinearWeight> Binder::linear_transposed(std::string_view weight,
   entry.view = turned->view();
   entry.owner = std::move(turned);
   entry.is_mapped = false;
-  spec.parts.push_back(std::move(entry));
+  spec.add(std::move(entry));
   return prepare(key, {}, spec);
 }
 
@@ -236,14 +236,11 @@ std::unique_ptr<LinearWeight> Binder::bind_stack(std::span<const StackPart> part
   spec.name = full(parts.front().name);
   spec.format = format_of(key, traits);
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    spec.parts.push_back(weights_.get(key.matrices[i], {key.n_rows[i], n_in}));
-    count(spec.parts.back());
-    if (any_bias && !key.biases[i].empty()) {
-      spec.biases.push_back(weights_.get(key.biases[i], {key.n_rows[i]}));
-      count(spec.biases.back());
-    } else if (any_bias) {
-      spec.biases.emplace_back();
-    }
+    spec.add(weights_.matrix(key.matrices[i], {key.n_rows[i], n_in}));
+    sizes_.part(part_).n_parameters += key.n_rows[i] * n_in;
+    if (!any_bias || key.biases[i].empty()) continue;
+    spec.parts.back().bias = weights_.get(key.biases[i], {key.n_rows[i]});
+    count(spec.parts.back().bias);
   }
   return prepare(key, traits, spec);
 }
@@ -269,10 +266,10 @@ std::unique_ptr<LinearWeight> Binder::patch_embedding(std::string_view weight, c
   spec.format = format_of(key, kTraits);
   if (!spec.format) report(entry);
   entry.view = entry.view.reshape({n_out, n_in});
-  spec.parts.push_back(std::move(entry));
+  spec.add(std::move(entry));
   if (!bias.empty()) {
-    spec.biases.push_back(weights_.get(full(bias), {n_out}));
-    count(spec.biases.back());
+    spec.parts.back().bias = weights_.get(full(bias), {n_out});
+    count(spec.parts.back().bias);
   }
   return prepare(key, kTraits, spec);
 }

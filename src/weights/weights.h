@@ -45,6 +45,8 @@ class WeightProvider {
   virtual WeightEntry get(std::string_view name, const Shape& shape) = 0;
   /// Names nobody asked for.
   virtual std::vector<std::string> unused() const = 0;
+  /// The matrix [N, K] in the form in which it is stored; get() is for those who need floats. Default: get().
+  virtual LinearSource matrix(std::string_view name, const Shape& shape) { return get(name, shape); }
   /// The linear when it is stored ready made (and marks it used), else null. Throws Error(kInvalidFile) when
   /// it was made of something else.
   virtual const PackedLinear* packed(const LinearKey&) { return nullptr; }
@@ -104,8 +106,8 @@ class Binder {
 
   bool has(std::string_view name) const { return weights_.has(full(name)); }
   /// Weight `name`.weight [n_out, n_in] and, if asked for, `name`.bias [n_out].
-  std::unique_ptr<LinearWeight> linear(std::string_view name, std::int64_t n_out, std::int64_t n_in, Bias bias,
-                                       const LinearTraits& traits = {});
+  std::unique_ptr<LinearWeight> linear(std::string_view name, std::int64_t n_out, std::int64_t n_in,
+                                       Bias bias, const LinearTraits& traits = {});
   struct StackPart {
     std::string_view name;
     std::int64_t n_out;

@@ -104,6 +104,22 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
   return args;
 }
 
+// Columns that are not in the order of the inputs, or scaled, would have to be put right in every product:
+// only values can be taken from such a matrix, which costs accuracy, so it must be asked for.
+void check_can_take(const LinearSpec& spec) {
+  if (spec.format) return;
+  for (const LinearPart& part : spec.parts)
+    if (const QuantizedSource* source = part.quantized(); source != nullptr && !source->is_plain())
+      fail(ErrorCode::kUnsupported,
+           "{}: the CPU backend does not multiply a quantized matrix with {}; give a format, and its values "
+           "are "
+           "quantized anew",
+           source->name,
+           !source->input_scales.empty()  ? "input scales"
+           : !source->permutation.empty() ? "permuted columns"
+                                          : "a group index");
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
@@ -122,8 +138,10 @@ class CpuBackend final : public Backend {
   std::int64_t n_parallel_loops() const noexcept override { return runtime_.n_parallel_loops(); }
 
   std::unique_ptr<LinearWeight> prepare_linear(const LinearSpec& spec) override {
-    if (!spec.format && spec.packed == nullptr) return std::make_unique<cpu::CpuLinear>(spec);
-    const QuantFormat& format = spec.packed != nullptr ? spec.packed->format : *spec.format;
+    const std::optional<QuantFormat> target = spec.target_format();
+    if (!target) return std::make_unique<cpu::CpuLinear>(spec);
+    check_can_take(spec);
+    const QuantFormat& format = *target;
     const std::scoped_lock lock(mutex_);
     if (format.code == QuantCode::kInt8 && format.group_size == QuantFormat::kWholeRow)
       return std::make_unique<cpu::CpuLinearS8>(runtime_, spec);

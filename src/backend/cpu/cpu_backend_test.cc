@@ -54,8 +54,8 @@ class LinearCase {
     spec.name = "test";
     unsigned seed = 10;
     for (const int n : p.n) {
-      spec.parts.push_back(random_weight(p.dtype, {n, p.k}, seed++, &w_));
-      if (p.bias) spec.biases.push_back(random_weight(p.dtype, {n}, seed++, &b_));
+      spec.add(random_weight(p.dtype, {n, p.k}, seed++, &w_));
+      if (p.bias) spec.parts.back().bias = random_weight(p.dtype, {n}, seed++, &b_);
     }
     spec_ = spec;
     x_ = random_tensor({p.m, p.k + 5}, 1);
@@ -166,7 +166,7 @@ TEST(CpuBackend, LinearRowsDoNotDependOnTheBatch) {
   std::vector<float> unused;
   LinearSpec spec;
   spec.name = "test";
-  spec.parts.push_back(random_weight(DType::kF16, {130, 600}, 3, &unused));
+  spec.add(random_weight(DType::kF16, {130, 600}, 3, &unused));
   const auto weight = cpu->prepare_linear(spec);
   const Tensor x = random_tensor({300, 600}, 4);
   const auto run = [&](int begin, int end) {
@@ -188,8 +188,8 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
   std::vector<float> unused;
   LinearSpec spec;
   spec.name = "layer";
-  spec.parts.push_back(random_weight(DType::kF32, {4, 8}, 3, &unused));
-  spec.parts.push_back(random_weight(DType::kF32, {4, 9}, 4, &unused));
+  spec.add(random_weight(DType::kF32, {4, 8}, 3, &unused));
+  spec.add(random_weight(DType::kF32, {4, 9}, 4, &unused));
   try {
     cpu->prepare_linear(spec);
     FAIL();
@@ -198,7 +198,8 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
     EXPECT_NE(std::string(e.what()).find("w4"), std::string::npos) << e.what();
   }
   spec.parts.pop_back();
-  spec.parts[0].view = TensorView::of_const(spec.parts[0].view.cdata(), DType::kI8, {4, 8});
+  auto& entry = std::get<WeightEntry>(spec.parts[0].source);
+  entry.view = TensorView::of_const(entry.view.cdata(), DType::kI8, {4, 8});
   try {
     cpu->prepare_linear(spec);
     FAIL();
@@ -222,7 +223,7 @@ TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
       std::vector<float> w;
       LinearSpec spec;
       spec.name = "layer";
-      spec.parts.push_back(random_weight(DType::kBF16, {100, k}, 3, &w));
+      spec.add(random_weight(DType::kBF16, {100, k}, 3, &w));
       const Tensor x = random_tensor({m, k}, 4);
       Tensor expected(DType::kF32, {m, 100});
       Tensor got(DType::kF32, {m, 100});
@@ -373,7 +374,7 @@ TEST(CpuBackend, NoAllocationAfterTheFirstStep) {
   std::vector<float> unused;
   LinearSpec spec;
   spec.name = "qkv";
-  for (unsigned i = 0; i < 3; ++i) spec.parts.push_back(random_weight(DType::kF16, {64, 64}, i, &unused));
+  for (unsigned i = 0; i < 3; ++i) spec.add(random_weight(DType::kF16, {64, 64}, i, &unused));
   const auto weight = cpu->prepare_linear(spec);
   const auto cache = cpu->make_kv_cache({1, 2, 32, 16, 40, KvDType::kBF16});
   std::vector<std::int32_t> pages(40);

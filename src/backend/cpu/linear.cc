@@ -309,36 +309,33 @@ void finish_gated_row(const Runtime& runtime, const LinearArgs& args, const floa
 }
 
 std::vector<float> stacked_bias(const LinearSpec& spec) {
-  if (spec.biases.empty()) return {};
-  TRIPTYCH_CHECK(spec.biases.size() == spec.parts.size(), "{}: {} biases for {} matrices", spec.name,
-                 spec.biases.size(), spec.parts.size());
   std::vector<float> out;
   bool any = false;
-  for (std::size_t i = 0; i < spec.parts.size(); ++i) {
-    const std::int64_t n_rows = spec.parts[i].view.dim(0);
+  for (const LinearPart& part : spec.parts) {
+    const std::int64_t n_rows = part.n_out();
     const std::size_t first = out.size();
     out.resize(first + static_cast<std::size_t>(n_rows), 0.0F);
-    const TensorView& bias = spec.biases[i].view;
+    const TensorView& bias = part.bias.view;
     if (bias.data() == nullptr) continue;
     any = true;
     if (bias.rank() != 1 || bias.dim(0) != n_rows)
-      fail(ErrorCode::kInvalidFile, "{}: expected a bias [{}], got {}", spec.biases[i].name, n_rows,
+      fail(ErrorCode::kInvalidFile, "{}: expected a bias [{}], got {}", part.bias.name, n_rows,
            to_string(bias.shape()));
     kernels::row_kernels(Isa::kScalar)
-        .widen(element_type_of(bias.dtype(), spec.biases[i].name), n_rows, bias.cdata(), out.data() + first);
+        .widen(element_type_of(bias.dtype(), part.bias.name), n_rows, bias.cdata(), out.data() + first);
   }
   return any ? out : std::vector<float>{};
 }
 
 CpuLinear::CpuLinear(const LinearSpec& spec) {
   if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
-  for (const WeightEntry& part : spec.parts) {
-    add_part(part);
-    advise(part, ReadPattern::kWhole);  // an output layer may be the embedding
+  for (const LinearPart& part : spec.parts) {
+    TRIPTYCH_CHECK(part.dense() != nullptr, "{}: expected floats", part.name());
+    add_part(*part.dense());
+    advise(*part.dense(), ReadPattern::kWhole);  // an output layer may be the embedding
+    if (part.bias.view.data() != nullptr) read_bytes_ += part.bias.view.size_bytes();
   }
   bias_ = stacked_bias(spec);
-  for (const WeightEntry& bias : spec.biases)
-    if (bias.view.data() != nullptr) read_bytes_ += bias.view.size_bytes();
   const bool in_words = std::all_of(parts_.begin(), parts_.end(), [](const Part& part) {
     return part.type == ElementType::kBF16 && part.row_stride % 2 == 0;
   });

@@ -42,8 +42,8 @@ struct Matrices {
     for (std::size_t c = 0; c < n_copies; ++c) {
       LinearSpec spec;
       spec.name = "bench";
-      spec.parts.push_back(
-          {"w", TensorView(static_cast<std::byte*>(memory) + c * size_bytes, dtype, {n, k}), owner, ""});
+      spec.add(WeightEntry{"w", TensorView(static_cast<std::byte*>(memory) + c * size_bytes, dtype, {n, k}),
+                           owner, ""});
       weights.push_back(std::make_unique<CpuLinear>(spec));
     }
   }

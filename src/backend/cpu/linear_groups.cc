@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "backend/cpu/linear_quantized.h"
@@ -36,7 +37,7 @@ const Nf4Tables& nf4_tables() {
 }  // namespace
 
 CpuLinearGroups::CpuLinearGroups(Runtime& runtime, const LinearSpec& spec) {
-  const QuantFormat& format = spec.packed != nullptr ? spec.packed->format : *spec.format;
+  const QuantFormat format = *spec.target_format();
   is_nf4_ = format.code == QuantCode::kNf4;
   if ((!is_nf4_ && format.code != QuantCode::kInt8) || format.group_size % 8 != 0)
     fail(ErrorCode::kUnsupported, "{}: the CPU backend does not compute with {}", spec.name,
@@ -50,7 +51,7 @@ CpuLinearGroups::CpuLinearGroups(Runtime& runtime, const LinearSpec& spec) {
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
   const Shape panels{n_panels, panel_bytes()};
   const Shape scales{n_panels, n_groups_, kWidth};
-  if (spec.packed != nullptr) {
+  if (spec.packed() != nullptr) {
     panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
     group_scales_ = WeightArray::borrow_finite(spec, "group_scales", scales);
     return;
@@ -77,30 +78,39 @@ std::vector<PackedArray> CpuLinearGroups::packed() const {
 void CpuLinearGroups::quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index) {
   const std::int64_t first = index * kWidth;
   const std::int64_t n_rows = std::min(kWidth, n_out_ - first);
-  Tensor values(DType::kF32, {n_rows, n_in_});
-  for (std::int64_t r = 0; r < n_rows; ++r) load_row(runtime, spec, first + r, values.view().row(r).f32());
-  QuantizedMatrix m;
-  try {
-    m = quantize(values, *spec.format);
-  } catch (const Error& error) {
-    fail(ErrorCode::kInvalidFile, "{}, rows from {} on: {}", spec.name, first, error.what());
-  }
-  std::uint8_t* panel = panels_.bytes() + index * panel_bytes();
+  const QuantFormat format = *spec.target_format();
   // Level 7 of nf4 is zero.
-  std::fill_n(panel, panel_bytes(), static_cast<std::uint8_t>(is_nf4_ ? 0x77 : 128));
+  std::fill_n(panels_.bytes() + index * panel_bytes(), panel_bytes(),
+              static_cast<std::uint8_t>(is_nf4_ ? 0x77 : 128));
+  std::optional<QuantizedMatrix> panel;
   for (std::int64_t r = 0; r < n_rows; ++r) {
-    for (std::int64_t k = 0; k < n_in_; ++k) {
-      if (is_nf4_) {
-        std::uint8_t& byte = panel[k / 8 * kQuad_bytes + r * 4 + k % 4];
-        const auto code = static_cast<unsigned>(m.code(r, k));
-        byte = static_cast<std::uint8_t>(k % 8 < 4 ? (byte & 0xF0U) | code : (byte & 0x0FU) | code << 4);
-      } else {
-        panel[k / 4 * kQuad_bytes + r * 4 + k % 4] = static_cast<std::uint8_t>(m.code(r, k) + 128);
-      }
+    if (const QuantizedRow stored = stored_codes(spec, format, first + r); stored.matrix != nullptr) {
+      pack_row(spec, *stored.matrix, stored.row, index, r);
+      continue;
     }
-    for (std::int64_t g = 0; g < n_groups_; ++g)
-      group_scales_.f32()[(index * n_groups_ + g) * kWidth + r] =
-          is_nf4_ ? m.scale(r, g * group_) / 127 : m.scale(r, g * group_);
+    if (!panel) panel = quantize_by_codec(runtime, spec, format, first, n_rows);
+    pack_row(spec, *panel, r, index, r);
+  }
+}
+
+void CpuLinearGroups::pack_row(const LinearSpec& spec, const QuantizedMatrix& matrix, std::int64_t row,
+                               std::int64_t index, std::int64_t r) {
+  std::uint8_t* panel = panels_.bytes() + index * panel_bytes();
+  for (std::int64_t k = 0; k < n_in_; ++k) {
+    if (is_nf4_) {
+      std::uint8_t& byte = panel[k / 8 * kQuad_bytes + r * 4 + k % 4];
+      const auto code = static_cast<unsigned>(matrix.code(row, k));
+      byte = static_cast<std::uint8_t>(k % 8 < 4 ? (byte & 0xF0U) | code : (byte & 0x0FU) | code << 4);
+    } else {
+      panel[k / 4 * kQuad_bytes + r * 4 + k % 4] = static_cast<std::uint8_t>(matrix.code(row, k) + 128);
+    }
+  }
+  for (std::int64_t g = 0; g < n_groups_; ++g) {
+    const float scale = matrix.scale(row, g * group_);
+    if (!std::isfinite(scale))
+      fail(ErrorCode::kInvalidFile, "{}: row {}, group {}: its scale is {}", spec.name, index * kWidth + r, g,
+           scale);
+    group_scales_.f32()[(index * n_groups_ + g) * kWidth + r] = is_nf4_ ? scale / 127 : scale;
   }
 }
 

@@ -9,16 +9,17 @@
 #include "backend/cpu/linear_quantized.h"
 #include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
+#include "tensor/quant_codec.h"
 
 namespace triptych::cpu {
 
 /// Matrices stacked along N, in panels of 64 output channels.
 class CpuLinearGroups final : public QuantizedLinear {
  public:
-  /// Borrows spec.packed, or quantizes spec.parts to *spec.format: int8 in groups, or nf4, with any type of
-  /// scales; groups a multiple of 8. nf4's levels are rounded to 1/127: 30 dB below the format's own error.
-  /// Throws Error(kUnsupported) for other formats, Error(kInvalidFile) for values that are not finite, naming
-  /// the tensor.
+  /// Borrows a packed linear, takes codes of that format, or quantizes: int8 in groups, or nf4, with any type
+  /// of scales; groups a multiple of 8. nf4's levels are rounded to 1/127: 30 dB below the format's own
+  /// error. Throws Error(kUnsupported) for other formats, Error(kInvalidFile) for values that are not finite,
+  /// naming the tensor.
   CpuLinearGroups(Runtime& runtime, const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
@@ -36,6 +37,9 @@ class CpuLinearGroups final : public QuantizedLinear {
  private:
   std::int64_t panel_bytes() const noexcept;
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
+  /// Codes and scales of row `row` of `matrix` into row `r` of a panel.
+  void pack_row(const LinearSpec& spec, const QuantizedMatrix& matrix, std::int64_t row, std::int64_t index,
+                std::int64_t r);
   /// The panel as 8-bit weights; `scratch` holds one.
   const std::uint8_t* s8_panel(std::int64_t index, std::uint8_t* scratch) const;
 

@@ -40,7 +40,7 @@ TEST(LinearGroups, EqualsTheCodecsArithmetic) {
         const auto x = random_matrix(m, k, 2);
         LinearSpec spec;
         spec.name = "layer";
-        spec.parts.push_back({"w", w->view(), w, "test"});
+        spec.add(WeightEntry{"w", w->view(), w, "test"});
         spec.format = QuantFormat::parse(name);
         const QuantizedMatrix stored = quantize(w->view(), *spec.format);
         Tensor exact(DType::kF32, {m, 150}), levels(DType::kF32, {m, 150});
@@ -79,14 +79,14 @@ TEST(LinearGroups, BorrowedArraysGiveTheSameBits) {
     const auto x = random_matrix(9, 300, 2);
     LinearSpec spec;
     spec.name = "layer";
-    spec.parts.push_back({"w", w->view(), w, "test"});
+    spec.add(WeightEntry{"w", w->view(), w, "test"});
     spec.format = QuantFormat::parse(name);
     const Tensor expected = product(*backend, spec, x->view());
     const auto made = backend->prepare_linear(spec);
     const PackedLinear packed{*spec.format, 150, 300, made->packed()};
     LinearSpec stored;
     stored.name = "layer";
-    stored.packed = &packed;
+    stored.add(packed);
     const auto borrowed = backend->prepare_linear(stored);
     EXPECT_EQ(borrowed->owned_bytes(), 0U);
     EXPECT_EQ(borrowed->borrowed_bytes(), made->owned_bytes());

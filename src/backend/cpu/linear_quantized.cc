@@ -14,23 +14,55 @@ std::int64_t wanted_pieces(const Runtime& runtime) {
   return runtime.n_threads() == 1 ? 1 : std::int64_t{3} * runtime.n_threads();
 }
 
+// The part that row `index` of the stack lies in; `index` becomes that of the part.
+const LinearPart& part_of_row(const LinearSpec& spec, std::int64_t& index) {
+  for (const LinearPart& part : spec.parts) {
+    if (index < part.n_out()) return part;
+    index -= part.n_out();
+  }
+  TRIPTYCH_CHECK(false, "{}: {} rows beyond the stack", spec.name, index);
+  return spec.parts.front();
+}
+
+bool is_int8_channels(const QuantFormat& format) {
+  return format.code == QuantCode::kInt8 && format.group_size == QuantFormat::kWholeRow;
+}
+
 }  // namespace
 
 void load_row(const Runtime& runtime, const LinearSpec& spec, std::int64_t index, float* out) {
-  for (const WeightEntry& part : spec.parts) {
-    if (index < part.view.dim(0)) {
-      const TensorView row = part.view.row(index);
-      runtime.rows.widen(element_type_of(part.view.dtype(), part.name), row.numel(), row.cdata(), out);
-      return;
-    }
-    index -= part.view.dim(0);
+  const LinearPart& part = part_of_row(spec, index);
+  if (const QuantizedSource* source = part.quantized()) return source->load_row(index, out);
+  const WeightEntry& entry = *part.dense();
+  const TensorView row = entry.view.row(index);
+  runtime.rows.widen(element_type_of(entry.view.dtype(), entry.name), row.numel(), row.cdata(), out);
+}
+
+QuantizedRow stored_codes(const LinearSpec& spec, const QuantFormat& format, std::int64_t index) {
+  const QuantizedSource* source = part_of_row(spec, index).quantized();
+  if (source == nullptr || !source->is_plain()) return {};
+  const QuantFormat& own = source->matrix->format;
+  const bool both_channels = is_int8_channels(own) && is_int8_channels(format);
+  if (own != format && !both_channels) return {};
+  return {source->matrix.get(), index};
+}
+
+QuantizedMatrix quantize_by_codec(const Runtime& runtime, const LinearSpec& spec, const QuantFormat& format,
+                                  std::int64_t first, std::int64_t n_rows) {
+  Tensor values(DType::kF32, {n_rows, spec.parts.front().n_in()});
+  for (std::int64_t r = 0; r < n_rows; ++r) load_row(runtime, spec, first + r, values.view().row(r).f32());
+  try {
+    return quantize(values, format);
+  } catch (const Error& error) {
+    fail(ErrorCode::kInvalidFile, "{}, rows from {} on: {}", spec.name, first, error.what());
   }
 }
 
 void release_loaded_rows(const LinearSpec& spec, std::int64_t begin, std::int64_t end) noexcept {
-  for (const WeightEntry& part : spec.parts) {
-    const std::int64_t n = part.view.dim(0);
-    release_rows(part, std::clamp<std::int64_t>(begin, 0, n), std::clamp<std::int64_t>(end, 0, n));
+  for (const LinearPart& part : spec.parts) {
+    const std::int64_t n = part.n_out();
+    if (const WeightEntry* entry = part.dense())
+      release_rows(*entry, std::clamp<std::int64_t>(begin, 0, n), std::clamp<std::int64_t>(end, 0, n));
     begin -= n;
     end -= n;
   }
@@ -59,17 +91,21 @@ void make_panels(Runtime& runtime, const LinearSpec& spec, std::int64_t n_out, s
 std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in) {
   if (spec.parts.empty()) fail(ErrorCode::kInvalidFile, "{}: a linear without a matrix", spec.name);
   std::int64_t n_out = 0;
-  for (const WeightEntry& part : spec.parts) {
-    const TensorView& view = part.view;
-    if (view.rank() != 2 || view.data() == nullptr || view.dim(0) < 1 || view.dim(1) < 1)
-      fail(ErrorCode::kInvalidFile, "{}: expected a matrix [N, K], got {}", part.name,
-           to_string(view.shape()));
-    element_type_of(view.dtype(), part.name);
-    if (n_out > 0 && view.dim(1) != n_in)
-      fail(ErrorCode::kInvalidFile, "{}: expected [N, {}] beside the other matrices, got {}", part.name, n_in,
-           to_string(view.shape()));
-    n_in = view.dim(1);
-    n_out += view.dim(0);
+  for (const LinearPart& part : spec.parts) {
+    if (const WeightEntry* entry = part.dense()) {
+      const TensorView& view = entry->view;
+      if (view.rank() != 2 || view.data() == nullptr || view.dim(0) < 1 || view.dim(1) < 1)
+        fail(ErrorCode::kInvalidFile, "{}: expected a matrix [N, K], got {}", entry->name,
+             to_string(view.shape()));
+      element_type_of(view.dtype(), entry->name);
+    } else if (const QuantizedSource* source = part.quantized()) {
+      source->check();
+    }
+    if (n_out > 0 && part.n_in() != n_in)
+      fail(ErrorCode::kInvalidFile, "{}: expected [N, {}] beside the other matrices, got {}", part.name(),
+           n_in, to_string(Shape{part.n_out(), part.n_in()}));
+    n_in = part.n_in();
+    n_out += part.n_out();
   }
   if (n_in > kernels::kS8MaxK)
     fail(ErrorCode::kUnsupported, "{}: {} inputs; 8-bit products take up to {}", spec.name, n_in,

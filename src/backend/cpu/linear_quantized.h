@@ -8,6 +8,7 @@
 #include "backend/cpu/quantized_rows.h"
 #include "backend/cpu/runtime.h"
 #include "base/function_ref.h"
+#include "tensor/quant_codec.h"
 
 namespace triptych::cpu {
 
@@ -15,8 +16,20 @@ namespace triptych::cpu {
 /// types do not fit.
 std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in);
 
+/// Row `index` of a quantized matrix in the stack.
+struct QuantizedRow {
+  const QuantizedMatrix* matrix = nullptr;  // null: the codes are not usable as they are
+  std::int64_t row = 0;
+};
+/// The row whose codes become the weight's as they are: its matrix is plain and has this format (int8 per
+/// channel: with scales of any type). Otherwise its values are quantized anew.
+QuantizedRow stored_codes(const LinearSpec& spec, const QuantFormat& format, std::int64_t index);
 /// Row `index` of the stack as float32, [n_in].
 void load_row(const Runtime& runtime, const LinearSpec& spec, std::int64_t index, float* out);
+/// Rows [first, first + n_rows) of the stack as the codec quantizes them. Throws Error(kInvalidFile) naming
+/// the linear and the value.
+QuantizedMatrix quantize_by_codec(const Runtime& runtime, const LinearSpec& spec, const QuantFormat& format,
+                                  std::int64_t first, std::int64_t n_rows);
 /// Rows [begin, end) of the stack were read for good; see release_rows of tensor/weight_table.h.
 void release_loaded_rows(const LinearSpec& spec, std::int64_t begin, std::int64_t end) noexcept;
 /// make(panel) for all panels of a weight on all threads, then its rows are released. The first exception is

@@ -50,7 +50,7 @@ TEST(LinearQuantized, OutliersOfOtherRowsDoNotChangeARow) {
       if (gated && !multiplies_gated) continue;
       LinearSpec spec;
       spec.name = "layer";
-      spec.parts.push_back({"w", w->view(), w, "test"});
+      spec.add(WeightEntry{"w", w->view(), w, "test"});
       spec.format = QuantFormat::parse(format);
       const auto weight = cpu->prepare_linear(spec);
       const std::vector<float> all = outputs(*cpu, *weight, x, gated);

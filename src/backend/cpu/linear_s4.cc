@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "backend/cpu/linear_quantized.h"
@@ -18,7 +19,7 @@ constexpr std::int64_t kWidth = kernels::kS4PanelWidth;
 }  // namespace
 
 CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec) {
-  const QuantFormat& format = spec.packed != nullptr ? spec.packed->format : *spec.format;
+  const QuantFormat format = *spec.target_format();
   if (format.code != QuantCode::kInt4 || format.scale_dtype == DType::kF32 || format.group_size % 8 != 0)
     fail(ErrorCode::kUnsupported,
          "{}: the CPU backend computes with int4 in groups of 8, 16, ... with fp16 or bf16 scales, not {}",
@@ -31,7 +32,7 @@ CpuLinearS4::CpuLinearS4(Runtime& runtime, const LinearSpec& spec) {
   const Shape panels{n_panels, layout_.panel_bytes()};
   const Shape columns{n_panels * kWidth};
   const bool has_factors = format.two_level || format.scale_dtype == DType::kBF16;
-  if (spec.packed != nullptr) {
+  if (spec.packed() != nullptr) {
     panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
     column_scales_ = WeightArray::borrow_finite(spec, "column_scales", columns);
     if (has_factors) factors_ = WeightArray::borrow_finite(spec, "column_factors", columns);
@@ -146,12 +147,7 @@ bool CpuLinearS4::quantize_row(const Runtime& runtime, const QuantFormat& format
     if (!ranges.back().finite || !std::isfinite(groups.back().scale)) return false;
     largest_scale = std::max(largest_scale, std::abs(groups.back().scale));
   }
-  float share = 1;
-  if (!factors_.empty()) {
-    const int exponent = column_exponent(largest_scale);
-    factors_.f32()[column] = std::ldexp(1.0F, exponent);
-    share = std::ldexp(1.0F, -exponent);
-  }
+  const float share = share_of_scales(largest_scale, column);
   for (std::int64_t g = 0; g < rows.n_groups; ++g) {
     const auto [scale, zero] = groups[static_cast<std::size_t>(g)];
     const std::int64_t begin = g * layout_.group;
@@ -175,51 +171,67 @@ bool CpuLinearS4::quantize_row(const Runtime& runtime, const QuantFormat& format
   return true;
 }
 
-// The codec's own rows: two levels, and what it refuses.
-void CpuLinearS4::take_codec_rows(const QuantFormat& format, const TensorView& values, std::int64_t first,
-                                  PanelRows& rows) {
-  const QuantizedMatrix m = quantize(values, format);
-  TRIPTYCH_CHECK(format.two_level, "the codec takes what the fast way refuses");
-  for (std::int64_t r = 0; r < m.n; ++r) {
-    const float row_scale = m.row_scale(r);
-    factors_.f32()[first + r] = row_scale;
-    for (std::int64_t g = 0; g < rows.n_groups; ++g) {
-      const std::int64_t begin = g * layout_.group;
-      const std::int64_t end = std::min(layout_.k, begin + layout_.group);
-      const int zero = layout_.asymmetric ? m.zero(r, begin) : 8;
-      int farthest = 0;
-      for (std::int64_t k = begin; k < end; ++k) {
-        const int code = m.code(r, k) + (layout_.asymmetric ? 0 : 8);
-        rows.codes[static_cast<std::size_t>(r * rows.stride + k)] = static_cast<std::uint8_t>(code);
-        farthest = std::max(farthest, std::abs(code - zero));
-      }
-      rows.set(r, g, static_cast<float>(m.group_scale(r, begin)), zero, farthest,
-               column_scales_.f32()[first + r]);
+// Row `row` of a matrix in the codec's arrays becomes row r of a panel.
+void CpuLinearS4::take_row(const LinearSpec& spec, const QuantizedMatrix& matrix, std::int64_t row,
+                           std::int64_t r, std::int64_t column, PanelRows& rows) {
+  const bool two_level = matrix.format.two_level;
+  const auto group_scale = [&](std::int64_t g) {
+    const std::int64_t k = g * layout_.group;
+    return two_level ? static_cast<float>(matrix.group_scale(row, k)) : matrix.scale(row, k);
+  };
+  float largest_scale = 0;
+  for (std::int64_t g = 0; g < rows.n_groups; ++g)
+    if (const float scale = matrix.scale(row, g * layout_.group); std::isfinite(scale))
+      largest_scale = std::max(largest_scale, std::abs(scale));
+    else
+      fail(ErrorCode::kInvalidFile, "{}: row {}, group {}: its scale is {}", spec.name, column, g, scale);
+  const float share = two_level ? 1.0F : share_of_scales(largest_scale, column);
+  if (two_level) factors_.f32()[column] = matrix.row_scale(row);
+  for (std::int64_t g = 0; g < rows.n_groups; ++g) {
+    const std::int64_t begin = g * layout_.group;
+    const std::int64_t end = std::min(layout_.k, begin + layout_.group);
+    const int zero = layout_.asymmetric ? matrix.zero(row, begin) : 8;
+    int farthest = 0;
+    for (std::int64_t k = begin; k < end; ++k) {
+      const int code = matrix.code(row, k) + (layout_.asymmetric ? 0 : 8);
+      rows.codes[static_cast<std::size_t>(r * rows.stride + k)] = static_cast<std::uint8_t>(code);
+      farthest = std::max(farthest, std::abs(code - zero));
     }
-    // Products of scale and code are 8-bit integers as they are.
-    column_scales_.f32()[first + r] = 127;
+    rows.set(r, g, group_scale(g) * share, zero, farthest, column_scales_.f32()[column]);
   }
+  // Products of scale and code are 8-bit integers as they are.
+  if (two_level) column_scales_.f32()[column] = 127;
+}
+
+// What the scales of a column are multiplied by in its panel; the column's factor makes up for it.
+float CpuLinearS4::share_of_scales(float largest_scale, std::int64_t column) {
+  if (factors_.empty()) return 1;
+  const int exponent = column_exponent(largest_scale);
+  factors_.f32()[column] = std::ldexp(1.0F, exponent);
+  return std::ldexp(1.0F, -exponent);
 }
 
 void CpuLinearS4::quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index) {
-  const QuantFormat& format = *spec.format;
+  const QuantFormat format = *spec.target_format();
   const std::int64_t first = index * kWidth;
   const std::int64_t n_rows = std::min(kWidth, n_out_ - first);
   PanelRows rows(layout_);
-  bool done = !format.two_level;
   std::vector<float> row(static_cast<std::size_t>(layout_.k));
-  for (std::int64_t r = 0; done && r < n_rows; ++r) {
-    load_row(runtime, spec, first + r, row.data());
-    done = quantize_row(runtime, format, r, first + r, row.data(), rows);
-  }
-  if (!done) {
-    Tensor values(DType::kF32, {n_rows, layout_.k});
-    for (std::int64_t r = 0; r < n_rows; ++r) load_row(runtime, spec, first + r, values.view().row(r).f32());
-    try {
-      take_codec_rows(format, values, first, rows);
-    } catch (const Error& error) {
-      fail(ErrorCode::kInvalidFile, "{}, rows from {} on: {}", spec.name, first, error.what());
+  std::optional<QuantizedMatrix>
+      panel;  // by the codec: scales of two levels, and the message for what is refused
+  for (std::int64_t r = 0; r < n_rows; ++r) {
+    const std::int64_t column = first + r;
+    if (const QuantizedRow stored = stored_codes(spec, format, column); stored.matrix != nullptr) {
+      take_row(spec, *stored.matrix, stored.row, r, column, rows);
+      continue;
     }
+    if (!format.two_level) {
+      load_row(runtime, spec, column, row.data());
+      if (quantize_row(runtime, format, r, column, row.data(), rows)) continue;
+    }
+    if (!panel) panel = quantize_by_codec(runtime, spec, format, first, n_rows);
+    TRIPTYCH_CHECK(format.two_level, "the codec takes what the fast way refuses");
+    take_row(spec, *panel, r, r, column, rows);
   }
   for (std::int64_t r = 0; r < n_rows; ++r) column_scales_.f32()[first + r] /= 127;
   pack_panel(index, rows);

@@ -9,16 +9,17 @@
 #include "backend/cpu/linear_quantized.h"
 #include "backend/cpu/packed_arrays.h"
 #include "backend/cpu/runtime.h"
+#include "tensor/quant_codec.h"
 
 namespace triptych::cpu {
 
 /// Matrices stacked along N, in panels of 64 output channels.
 class CpuLinearS4 final : public QuantizedLinear {
  public:
-  /// Borrows spec.packed, or quantizes spec.parts to *spec.format: int4 with groups a multiple of 8 or whole
-  /// rows, float16 or bfloat16 scales, one or two levels. Scales of panels are float16: with bfloat16 they
-  /// are kept as shares of a power of two a column, with two levels as the integers they are; that power, or
-  /// the row's scale, is the column's factor. Throws Error(kUnsupported) for other formats,
+  /// Borrows a packed linear, takes codes of that format, or quantizes: int4 with groups a multiple of 8 or
+  /// whole rows, float16 or bfloat16 scales, one or two levels. Scales of panels are float16: with bfloat16
+  /// they are kept as shares of a power of two a column, with two levels as the integers they are; that
+  /// power, or the row's scale, is the column's factor. Throws Error(kUnsupported) for other formats,
   /// Error(kInvalidFile) for values that are not finite, naming the tensor.
   CpuLinearS4(Runtime& runtime, const LinearSpec& spec);
 
@@ -39,8 +40,9 @@ class CpuLinearS4 final : public QuantizedLinear {
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
   bool quantize_row(const Runtime& runtime, const QuantFormat& format, std::int64_t r, std::int64_t column,
                     const float* row, PanelRows& rows);
-  void take_codec_rows(const QuantFormat& format, const TensorView& values, std::int64_t first,
-                       PanelRows& rows);
+  void take_row(const LinearSpec& spec, const QuantizedMatrix& matrix, std::int64_t row, std::int64_t r,
+                std::int64_t column, PanelRows& rows);
+  float share_of_scales(float largest_scale, std::int64_t column);
   void pack_panel(std::int64_t index, const PanelRows& rows);
   void multiply_streamed(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const;
   void multiply_requantized(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const;

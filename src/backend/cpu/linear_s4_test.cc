@@ -30,7 +30,7 @@ std::shared_ptr<Tensor> random_matrix(std::int64_t n, std::int64_t k, std::uint6
 LinearSpec spec_of(const std::shared_ptr<Tensor>& w, const char* format) {
   LinearSpec spec;
   spec.name = "layer";
-  spec.parts.push_back({"w", w->view(), w, "test"});
+  spec.add(WeightEntry{"w", w->view(), w, "test"});
   if (format != nullptr) spec.format = QuantFormat::parse(format);
   return spec;
 }

@@ -1,6 +1,7 @@
 #include "backend/cpu/linear_s8.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/error.h"
@@ -19,10 +20,10 @@ CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
   bias_ = std::move(shape.bias);
   const std::int64_t n_panels = ceil_div(n_out_, kWidth);
   const Shape panels{n_panels, kernels::s8_panel_bytes(n_in_)};
-  if (spec.packed != nullptr) {
+  if (spec.packed() != nullptr) {
     panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
     scales_ = WeightArray::borrow_finite(spec, "column_scales", {n_panels * kWidth});
-    quant_ = spec.packed->activation_quant;
+    quant_ = spec.packed()->activation_quant;
     if (quant_.step > 0) quant_bias_ = WeightArray::borrow_finite(spec, "grid_bias", {n_panels * kWidth});
     return;
   }
@@ -51,7 +52,12 @@ void CpuLinearS8::quantize_panel(const Runtime& runtime, const LinearSpec& spec,
   const std::int64_t padded_k = kernels::s8_quads(n_in_) * 4;
   std::vector<float> row(static_cast<std::size_t>(n_in_));
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(n_rows * padded_k), 128);
+  const QuantFormat format = *spec.target_format();
   for (int r = 0; r < n_rows; ++r) {
+    if (const QuantizedRow stored = stored_codes(spec, format, first + r); stored.matrix != nullptr) {
+      take_row(spec, stored, first + r, codes.data() + r * padded_k);
+      continue;
+    }
     load_row(runtime, spec, first + r, row.data());
     const kernels::WeightRange range = runtime.quantize_weight.range(n_in_, row.data());
     if (!range.finite)
@@ -63,6 +69,16 @@ void CpuLinearS8::quantize_panel(const Runtime& runtime, const LinearSpec& spec,
   }
   kernels::pack_s8_panel(
       {n_rows, n_in_, codes.data(), padded_k, panels_.bytes() + index * kernels::s8_panel_bytes(n_in_)});
+}
+
+void CpuLinearS8::take_row(const LinearSpec& spec, const QuantizedRow& stored, std::int64_t row,
+                           std::uint8_t* codes) {
+  const float scale = stored.matrix->scale(stored.row, 0);
+  if (!std::isfinite(scale))
+    fail(ErrorCode::kInvalidFile, "{}: row {}: its scale is {}", spec.name, row, scale);
+  scales_.f32()[row] = scale;
+  for (std::int64_t k = 0; k < n_in_; ++k)
+    codes[k] = static_cast<std::uint8_t>(stored.matrix->code(stored.row, k) + 128);
 }
 
 void CpuLinearS8::load_column(std::int64_t k, std::int64_t first, std::int64_t n, float* out) const {

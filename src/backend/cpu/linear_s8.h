@@ -16,10 +16,11 @@ namespace triptych::cpu {
 /// Matrices stacked along N, in panels of 64 output channels.
 class CpuLinearS8 final : public QuantizedLinear {
  public:
-  /// Borrows spec.packed, or quantizes spec.parts with the threads of `runtime`: scale = max |w| / 127 a row,
-  /// as quant_codec's "int8:channel:fp32". Throws Error(kInvalidFile) naming the tensor for values that are
-  /// not finite, K above kS8MaxK, or stored arrays that do not fit. With static activation quantization (of
-  /// spec, or of spec.packed) inputs are rounded to it and no element of them stays a float.
+  /// Borrows a packed linear, takes codes that are int8 per channel, or quantizes with the threads of
+  /// `runtime`: scale = max |w| / 127 a row, as quant_codec's "int8:channel:fp32". Throws Error(kInvalidFile)
+  /// naming the tensor for values that are not finite, K above kS8MaxK, or stored arrays that do not fit.
+  /// With static activation quantization (of spec, or of the packed linear) inputs are rounded to it and no
+  /// element of them stays a float.
   CpuLinearS8(Runtime& runtime, const LinearSpec& spec);
 
   std::int64_t n_out() const noexcept override { return n_out_; }
@@ -46,6 +47,8 @@ class CpuLinearS8 final : public QuantizedLinear {
   std::size_t total_bytes() const noexcept {
     return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + quant_bias_.size_bytes();
   }
+  /// A stored row; `codes` [n_in] become w + 128.
+  void take_row(const LinearSpec& spec, const QuantizedRow& stored, std::int64_t row, std::uint8_t* codes);
   void quantize_panel(const Runtime& runtime, const LinearSpec& spec, std::int64_t index);
 
   std::int64_t n_out_ = 0;

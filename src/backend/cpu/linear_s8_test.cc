@@ -38,7 +38,7 @@ WeightEntry entry(const std::shared_ptr<Tensor>& tensor, const char* name = "w")
 LinearSpec spec_of(std::vector<WeightEntry> parts) {
   LinearSpec spec;
   spec.name = "layer";
-  spec.parts = std::move(parts);
+  for (WeightEntry& part : parts) spec.add(std::move(part));
   spec.format = QuantFormat::parse("int8");
   return spec;
 }
@@ -144,8 +144,8 @@ TEST(LinearS8, BiasActivationAndResidualFollow) {
   const auto x = random_matrix(DType::kF32, 5, 64, 3);
   const auto residual = random_matrix(DType::kF32, 5, 100, 4);
   LinearSpec spec = spec_of({entry(w)});
-  spec.biases.push_back(entry(bias, "b"));
-  spec.biases[0].view = bias->view().row(0);
+  spec.parts[0].bias = entry(bias, "b");
+  spec.parts[0].bias.view = bias->view().row(0);
   const auto with = backend->prepare_linear(spec);
   const auto without = backend->prepare_linear(spec_of({entry(w)}));
   Tensor plain(DType::kF32, {5, 100}), y(DType::kF32, {5, 100});
@@ -167,7 +167,7 @@ TEST(LinearS8, PixelsWithStaticParametersAreNotRounded) {
   const auto w = random_matrix(DType::kF32, kN, kK, 1);
   const auto bias = random_matrix(DType::kF32, 1, kN, 2);
   LinearSpec spec = spec_of({entry(w)});
-  spec.biases.push_back({"bias", bias->view().reshape({kN}), bias, "test"});
+  spec.parts[0].bias = {"bias", bias->view().reshape({kN}), bias, "test"};
   const auto weight = backend->prepare_linear(spec);
   const Tensor rounded = dequantize(quantize(*w, QuantFormat::parse("int8:channel:fp32")));
   const ActivationQuant x_quant{2.0F / 255, 1.0F / 255};  // (p / 255 - 1/2) / (1/2), p = code + 128
@@ -310,9 +310,9 @@ TEST(LinearS8, GatedProductsEqualTheirTwoSteps) {
                                      entry(random_matrix(DType::kF32, half, k, 2), "up")});
           spec.format = QuantFormat::parse(format);
           if (with_bias)
-            for (const std::uint64_t seed : {3U, 4U}) {
-              const auto bias = random_matrix(DType::kF32, 1, half, seed);
-              spec.biases.push_back({"bias", bias->view().reshape({half}), bias, "test"});
+            for (const std::size_t i : {0U, 1U}) {
+              const auto bias = random_matrix(DType::kF32, 1, half, 3 + i);
+              spec.parts[i].bias = {"bias", bias->view().reshape({half}), bias, "test"};
             }
           const auto weight = backend->prepare_linear(spec);
           const auto x = random_matrix(DType::kF32, m, k, 5);

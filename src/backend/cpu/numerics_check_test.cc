@@ -56,7 +56,7 @@ TEST(NumericsCheck, NamesTheFirstValueThatIsNotFinite) {
             "model.layers.3: 2 of 16 values are not finite, the first nan at [1, 5]; everything up to "
             "model.layers.2 was finite");
   const Tensor w = halves(4, 8, 1.0F);
-  const auto weight = backend->prepare_linear({.name = "w", .parts = {matrix("w", w)}, .biases = {}});
+  const auto weight = backend->prepare_linear({.name = "w", .parts = {{matrix("w", w)}}});
   EXPECT_THAT(error_of([&] { cx.linear(*weight, x); }),
               testing::HasSubstr("input [2, 8] of product 1 [4 x 8] after model.layers.2: 2 of 16"));
   check.restart(nullptr);
@@ -82,7 +82,7 @@ TEST(NumericsCheck, FiniteValuesPassAndReachTheNextObserver) {
   x.view().f32()[1] = 1e-42F;
   cx.tap(x, "a");
   const Tensor w = halves(4, 8, 0.0F);
-  cx.linear(*backend->prepare_linear({.name = "w", .parts = {matrix("w", w)}, .biases = {}}), x);
+  cx.linear(*backend->prepare_linear({.name = "w", .parts = {{matrix("w", w)}}}), x);
   EXPECT_EQ(next.names, std::vector<std::string>{"a"});
   EXPECT_EQ(next.n_linears, 1);
 }
@@ -101,10 +101,10 @@ TEST(Numerics, SquaredReluBehindHalfWeightsDoesNotOverflow) {
       for (const char* format : {"", "int8", "int4:g32"}) {
         std::optional<QuantFormat> quantized;
         if (*format != 0) quantized = QuantFormat::parse(format);
-        const auto first = backend->prepare_linear(
-            {.name = "up", .parts = {matrix("up", up)}, .biases = {}, .format = quantized});
-        const auto second = backend->prepare_linear(
-            {.name = "down", .parts = {matrix("down", down)}, .biases = {}, .format = quantized});
+        const auto first =
+            backend->prepare_linear({.name = "up", .parts = {{matrix("up", up)}}, .format = quantized});
+        const auto second =
+            backend->prepare_linear({.name = "down", .parts = {{matrix("down", down)}}, .format = quantized});
         Tensor x(DType::kF32, {rows, 64});
         for (std::int64_t i = 0; i < rows * 64; ++i) x.view().f32()[i] = 1000.0F;
         const TensorView h = cx.linear(*first, x, {.activation = Activation::kRelu2, .residual = {}});

@@ -19,7 +19,7 @@ WeightArray WeightArray::make(WeightMemory& memory, std::string_view name, DType
 
 WeightArray WeightArray::borrow(const LinearSpec& spec, std::string_view name, DType dtype,
                                 const Shape& shape) {
-  const PackedArray* stored = spec.packed->find(name);
+  const PackedArray* stored = spec.packed()->find(name);
   if (stored == nullptr) fail(ErrorCode::kInvalidFile, "{}: its array {} is not stored", spec.name, name);
   if (stored->view.dtype() != dtype || stored->view.shape() != shape || !stored->view.is_contiguous())
     fail(ErrorCode::kInvalidFile, "{}: array {}: expected {} {}, got {} {}", spec.name, name,
@@ -51,17 +51,21 @@ void WeightArray::append_to(std::vector<PackedArray>& arrays) const {
 
 QuantizedShape quantized_shape(WeightMemory& memory, const LinearSpec& spec) {
   QuantizedShape out;
-  if (spec.packed != nullptr) {
-    out.n_out = spec.packed->n_out;
-    out.n_in = spec.packed->n_in;
+  const PackedLinear* packed = spec.packed();
+  if (packed != nullptr) {
+    if (packed->layout != kPanels64Layout)
+      fail(ErrorCode::kUnsupported, "{}: it is packed as \"{}\"; the CPU backend reads \"{}\"", spec.name,
+           packed->layout, kPanels64Layout);
+    out.n_out = packed->n_out;
+    out.n_in = packed->n_in;
     if (out.n_out < 1 || out.n_in < 1 || out.n_in > kernels::kS8MaxK || out.n_out > (std::int64_t{1} << 32))
       fail(ErrorCode::kInvalidFile, "{}: a stored matrix of {} x {}", spec.name, out.n_out, out.n_in);
   } else {
     out.n_out = check_parts(spec, out.n_in);
   }
   const std::int64_t padded = ceil_div(out.n_out, kernels::kS8PanelWidth) * kernels::kS8PanelWidth;
-  if (spec.packed != nullptr) {
-    if (spec.packed->find("bias") != nullptr) out.bias = WeightArray::borrow_finite(spec, "bias", {padded});
+  if (packed != nullptr) {
+    if (packed->find("bias") != nullptr) out.bias = WeightArray::borrow_finite(spec, "bias", {padded});
   } else if (const std::vector<float> bias = stacked_bias(spec); !bias.empty()) {
     out.bias = WeightArray::make(memory, "bias", DType::kF32, {padded});
     std::copy(bias.begin(), bias.end(), out.bias.f32());

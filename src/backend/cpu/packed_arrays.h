@@ -18,8 +18,8 @@ class WeightArray {
   WeightArray() = default;
   /// Zeroed.
   static WeightArray make(WeightMemory& memory, std::string_view name, DType dtype, const Shape& shape);
-  /// The stored array of `spec.packed`. Throws Error(kInvalidFile) naming weight and array when it is missing
-  /// or of another type, shape or alignment.
+  /// The stored array of `spec.packed()`. Throws Error(kInvalidFile) naming weight and array when it is
+  /// missing or of another type, shape or alignment.
   static WeightArray borrow(const LinearSpec& spec, std::string_view name, DType dtype, const Shape& shape);
   /// The same for floats that must be finite.
   static WeightArray borrow_finite(const LinearSpec& spec, std::string_view name, const Shape& shape);
@@ -52,7 +52,7 @@ struct QuantizedShape {
   std::int64_t n_in = 0;
   WeightArray bias;  // [n_out rounded up to 64], or empty
 };
-/// From spec.parts and spec.biases, or from spec.packed. Throws Error(kInvalidFile / kUnsupported) naming the
+/// Of the matrices and biases, or of the packed linear. Throws Error(kInvalidFile / kUnsupported) naming the
 /// tensor.
 QuantizedShape quantized_shape(WeightMemory& memory, const LinearSpec& spec);
 

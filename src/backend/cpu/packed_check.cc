@@ -37,7 +37,7 @@ void check_packed_scales(const std::string& name, const PackedLinear& packed) {
   if (format.code != QuantCode::kInt4) return;  // the others' are arrays of their own
   LinearSpec spec;
   spec.name = name;
-  spec.packed = &packed;
+  spec.add(packed);
   if (packed.n_in > kernels::kS4MaxK || packed.n_out > std::int64_t{1} << 32)
     fail(ErrorCode::kInvalidFile, "{}: a stored matrix of {} x {}", name, packed.n_out, packed.n_in);
   const kernels::S4Layout layout = {packed.n_in, format.group_of_row(packed.n_in), format.has_zeros()};

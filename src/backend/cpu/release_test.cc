@@ -73,7 +73,7 @@ class MappedMatrices {
 LinearSpec spec_of(const MappedMatrices& matrices, const std::string& format) {
   LinearSpec out;
   out.name = "layer";
-  out.parts = matrices.parts();
+  for (const WeightEntry& part : matrices.parts()) out.add(part);
   out.format = QuantFormat::parse(format);
   return out;
 }

@@ -35,8 +35,8 @@ Made make(Backend& backend, const Layer& layer) {
   out.bias = std::make_shared<Tensor>(random_tensor({layer.n_out}, layer.seed + 1));
   LinearSpec spec;
   spec.name = "layer";
-  spec.parts.push_back({"w", out.w->view(), out.w, "test"});
-  if (layer.with_bias) spec.biases.push_back({"b", out.bias->view(), out.bias, "test"});
+  spec.add(WeightEntry{"w", out.w->view(), out.w, "test"});
+  if (layer.with_bias) spec.parts.back().bias = {"b", out.bias->view(), out.bias, "test"};
   if (layer.format != std::string("as stored")) spec.format = QuantFormat::parse(layer.format);
   spec.activation_quant = layer.x_quant;
   out.weight = backend.prepare_linear(spec);
@@ -165,12 +165,14 @@ TEST(ActivationQuant, StoredLinearsGiveTheSameBits) {
   PackedLinear packed{QuantFormat::parse("int8"), 130, 70, made.weight->packed(), kQuant};
   LinearSpec spec;
   spec.name = "layer";
-  spec.packed = &packed;
+  spec.add(packed);
   EXPECT_EQ(floats(cx.linear(*backend->prepare_linear(spec), x)), expected);
   packed.activation_quant = {};  // not wanted
+  spec.parts[0].source = packed;
   EXPECT_EQ(floats(cx.linear(*backend->prepare_linear(spec), x)), expected_dynamic);
   packed.activation_quant = kQuant;
   std::erase_if(packed.arrays, [](const PackedArray& array) { return array.name == "grid_bias"; });
+  spec.parts[0].source = packed;
   EXPECT_THROW(backend->prepare_linear(spec), Error);
 }
 
