@@ -25,7 +25,8 @@
 
 namespace triptych {
 
-/// A matrix [N, K], ready for products, with its bias if it has one. Made by prepare_linear; immutable.
+/// A matrix [N, K], ready for products, with its bias if it has one. Made by prepare_linear; immutable save
+/// for its reader, which whoever binds both says once.
 class LinearWeight {
  public:
   virtual ~LinearWeight() = default;
@@ -44,6 +45,17 @@ class LinearWeight {
   virtual ActivationQuant activation_quant() const noexcept { return {}; }
   /// The weight as it can be stored and borrowed again (PackedLinear); empty when it is not quantized.
   virtual std::vector<PackedArray> packed() const { return {}; }
+  /// Whether it holds only some columns of a matrix whose others lie on other devices (row parallelism): its
+  /// products are summands (Backend::all_reduce). One of the devices holds the bias.
+  virtual bool is_partial() const noexcept { return false; }
+
+  /// The linear that alone multiplies this one's activated output, and must live as long; null: not said.
+  /// Products may then be written as that linear wants them, as int8 activations.
+  const LinearWeight* reader() const noexcept { return reader_; }
+  void set_reader(const LinearWeight& reader) noexcept { reader_ = &reader; }
+
+ private:
+  const LinearWeight* reader_ = nullptr;
 };
 
 /// An embedding table [V, D]. Made by prepare_embedding; immutable.
@@ -117,7 +129,7 @@ class Backend {
   /// Loops so far that were handed to several threads, for reports. Default: none.
   virtual std::int64_t n_parallel_loops() const noexcept { return 0; }
 
-  // Products. x [T, K], y [T, N], or codes (op_args.h).
+  // Products. x [T, K], y [T, N], or int8 activations (op_args.h).
   /// Whether products with this weight norm their rows; where not, LinearInput::norm is kNone.
   virtual bool norms_rows(const LinearWeight&) const noexcept { return false; }
   virtual void linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
@@ -128,8 +140,11 @@ class Backend {
   virtual bool gated_linear(const LinearWeight&, const LinearInput&, const LinearEpilogue&, TensorView&) {
     return false;
   }
-  /// Whether linears write their outputs as codes for this one, which is their only reader.
+  /// Whether linears write their outputs as int8 activations for this one, which is their only reader.
   virtual bool writes_int8_for(const LinearWeight&) const noexcept { return false; }
+  /// y becomes the sum of all devices' y, on each of them; for products of partial weights
+  /// (LinearWeight::is_partial). Default: fails, for a backend that is one device.
+  virtual void all_reduce(TensorView& y);
   /// y [T, D] = rows of the table; every id was checked to lie in it.
   virtual void embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids, TensorView& y) = 0;
 

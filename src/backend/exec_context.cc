@@ -11,7 +11,7 @@ void check_f32(const char* op, const TensorView& x) {
   TRIPTYCH_CHECK(x.dtype() == DType::kF32, "[{}] expected float32, got {}", op, to_string(x.dtype()));
 }
 
-// Columns of codes: the kernels read whole groups.
+// Columns of int8 activations: the kernels read whole groups.
 std::int64_t int8_columns(std::int64_t k) { return (k + 7) / 8 * 8; }
 
 // Rank 2 with `width` columns (any when negative).
@@ -73,12 +73,17 @@ void ExecObserver::on_attention(const AttentionArgs&) {}
 void ExecObserver::on_paged_attention(const KvCache&, std::span<const KvSequence>, const TensorView&) {}
 void ExecObserver::on_begin(const char*) {}
 void ExecObserver::on_end() {}
+void ExecObserver::on_block_begin(const BlockName&, const TensorView&) {}
+void ExecObserver::on_block_end(const BlockName&, const TensorView&) {}
 
 Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
 void Backend::begin_step(const StepShape&) {}
 void Backend::end_step() noexcept {}
 // NOLINTNEXTLINE(performance-unnecessary-value-param): backends that record take it over
 void Backend::record_host(std::function<void()>) { TRIPTYCH_CHECK(false, "this backend does not record"); }
+void Backend::all_reduce(TensorView&) {
+  TRIPTYCH_CHECK(false, "this backend is one device and sums nothing with others");
+}
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 
 LinearInput ExecContext::input_for(const LinearWeight& w, const LinearInput& x) {
@@ -88,48 +93,76 @@ LinearInput ExecContext::input_for(const LinearWeight& w, const LinearInput& x) 
     if (x.norm == LinearInput::Norm::kLayerNorm) check_norm("linear norm", x.rows, x.bias);
     return x;
   }
+  return norm_rows(x);
+}
+
+TensorView ExecContext::norm_rows(const LinearInput& x) {
   return x.norm == LinearInput::Norm::kLayerNorm ? layer_norm(x.rows, x.weight, x.bias, x.eps)
                                                  : rms_norm(x.rows, x.weight, x.eps);
 }
 
-TensorView ExecContext::linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue) {
+LinearInput ExecContext::tap_input(const LinearInput& x, std::string_view part) {
+  if (!taps_part(part)) return x;
+  TRIPTYCH_CHECK(x.norm != LinearInput::Norm::kNone, "[tap_input] {}: rows without a norm", part);
+  const TensorView rows = norm_rows(x);
+  tap(rows, "{}.{}", block_->text(), part);
+  return rows;
+}
+
+TensorView ExecContext::linear(const LinearWeight& w, const LinearInput& x) {
   TensorView y = empty({x.rows.dim(0), w.n_out()});
-  linear_into(w, x, y, epilogue);
+  linear_into(w, x, y);
   return y;
 }
 
+void ExecContext::linear_add(const LinearWeight& w, const LinearInput& x, TensorView h,
+                             std::string_view part) {
+  if (!taps_part(part)) return linear_into(w, x, h, {.activation = Activation::kNone, .residual = h});
+  const ArenaScope scratch(arena_);
+  const TensorView y = linear(w, x);
+  tap(y, "{}.{}", block_->text(), part);
+  add_inplace(h, y);
+}
+
 void ExecContext::check_input(const char* op, const LinearWeight& w, const LinearInput& x) const {
+  TRIPTYCH_CHECK(!w.is_partial() || x.norm == LinearInput::Norm::kNone,
+                 "[{}] the norm of some columns for a partial weight", op);
   if (!x.is_int8()) return check_rows(op, x.rows, w.n_in());
   TRIPTYCH_CHECK(x.rows.dtype() == DType::kI8 && x.rows.rank() == 2 &&
                      x.rows.dim(1) == int8_columns(w.n_in()) && x.int8_scales.dim(0) == x.rows.dim(0),
-                 "[{}] codes {} with {} scales", op, shape_of(x.rows), shape_of(x.int8_scales));
+                 "[{}] int8 activations {} with {} scales", op, shape_of(x.rows), shape_of(x.int8_scales));
   TRIPTYCH_CHECK(w.activation_quant().step > 0 && x.norm == LinearInput::Norm::kNone,
                  "[{}] int8 activations for a weight without static quantization parameters", op);
 }
 
-bool ExecContext::hands_int8_to(const LinearWeight& consumer) const {
-  return observer_ == nullptr && consumer.activation_quant().step > 0 && backend_.writes_int8_for(consumer);
+bool ExecContext::writes_int8(const LinearWeight& w) const {
+  const LinearWeight* reader = w.reader();
+  return observer_ == nullptr && reader != nullptr && reader->activation_quant().step > 0 &&
+         !w.is_partial() && backend_.writes_int8_for(*reader);
 }
 
-LinearInput ExecContext::empty_int8(const LinearWeight& consumer, std::int64_t n_rows,
+LinearInput ExecContext::empty_int8(const LinearWeight& reader, std::int64_t n_rows,
                                     LinearEpilogue& epilogue) {
-  epilogue.y_quant = consumer.activation_quant();
+  epilogue.y_quant = reader.activation_quant();
   epilogue.int8_scales = empty({n_rows});
-  return LinearInput::int8(arena_.make(DType::kI8, {n_rows, int8_columns(consumer.n_in())}),
+  return LinearInput::int8(arena_.make(DType::kI8, {n_rows, int8_columns(reader.n_in())}),
                            epilogue.int8_scales);
 }
 
-LinearInput ExecContext::linear_for(const LinearWeight& consumer, const LinearWeight& w, const LinearInput& x,
-                                    Activation activation) {
-  TRIPTYCH_CHECK(consumer.n_in() == w.n_out(), "[linear] {} outputs for {} inputs", w.n_out(),
-                 consumer.n_in());
+Activations ExecContext::linear(const LinearWeight& w, const LinearInput& x, Activation activation) {
   LinearEpilogue epilogue{.activation = activation, .residual = {}};
-  if (!hands_int8_to(consumer)) return linear(w, x, epilogue);
+  if (!writes_int8(w)) {
+    TensorView y = empty({x.rows.dim(0), w.n_out()});
+    linear_into(w, x, y, epilogue);
+    return Activations(y);
+  }
+  TRIPTYCH_CHECK(w.reader()->n_in() == w.n_out(), "[linear] {} outputs for {} inputs", w.n_out(),
+                 w.reader()->n_in());
   check_input("linear", w, x);
-  LinearInput y = empty_int8(consumer, x.rows.dim(0), epilogue);
+  LinearInput y = empty_int8(*w.reader(), x.rows.dim(0), epilogue);
   const LinearInput input = input_for(w, x);
   if (x.rows.dim(0) > 0) backend_.linear(w, input, epilogue, y.rows);
-  return y;
+  return Activations(y);
 }
 
 void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, TensorView y,
@@ -141,7 +174,21 @@ void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, Tenso
   const LinearInput input = input_for(w, x);
   if (observer_ != nullptr) observer_->on_linear(w, input.rows);
   const Bracket bracket(observer_, "linear");
-  if (x.rows.dim(0) > 0) backend_.linear(w, input, epilogue, y);
+  if (x.rows.dim(0) == 0) return;
+  if (w.is_partial()) return partial_linear(w, input, epilogue, y);
+  backend_.linear(w, input, epilogue, y);
+}
+
+// Every device adds its product to the sum, so activation and residual wait until the sum is there.
+void ExecContext::partial_linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
+                                 TensorView y) {
+  const ArenaScope scratch(arena_);
+  const bool has_residual = epilogue.residual.data() != nullptr;
+  TensorView sum = has_residual ? empty(y.shape()) : y;  // the residual may be y
+  backend_.linear(w, x, {.activation = Activation::kNone, .residual = {}, .x_quant = epilogue.x_quant}, sum);
+  backend_.all_reduce(sum);
+  if (epilogue.activation != Activation::kNone) backend_.activation(epilogue.activation, sum, sum);
+  if (has_residual) backend_.add(sum, epilogue.residual, y);
 }
 
 TensorView ExecContext::embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids) {
@@ -261,25 +308,21 @@ TensorView ExecContext::gated_activation(Activation kind, const TensorView& gate
   return y;
 }
 
-LinearInput ExecContext::gated_linear_for(const LinearWeight& consumer, Activation kind,
-                                          const LinearWeight& gate_up, const LinearInput& x) {
-  TRIPTYCH_CHECK(2 * consumer.n_in() == gate_up.n_out(), "[gated_linear] {} outputs for {} inputs",
-                 gate_up.n_out(), consumer.n_in());
-  if (hands_int8_to(consumer)) {
-    check_input("gated_linear", gate_up, x);
+Activations ExecContext::gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x) {
+  check_input("gated_linear", gate_up, x);
+  TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0 && !gate_up.is_partial(),
+                 "[gated_linear] of {} rows{}: both halves must be whole", gate_up.n_out(),
+                 gate_up.is_partial() ? ", partial" : "");
+  if (writes_int8(gate_up)) {
+    TRIPTYCH_CHECK(2 * gate_up.reader()->n_in() == gate_up.n_out(), "[gated_linear] {} outputs for {} inputs",
+                   gate_up.n_out(), gate_up.reader()->n_in());
     const Arena::Mark before = arena_.mark();
     LinearEpilogue epilogue{.activation = kind, .residual = {}};
-    LinearInput y = empty_int8(consumer, x.rows.dim(0), epilogue);
+    LinearInput y = empty_int8(*gate_up.reader(), x.rows.dim(0), epilogue);
     const LinearInput input = input_for(gate_up, x);
-    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, epilogue, y.rows)) return y;
+    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, epilogue, y.rows)) return Activations(y);
     arena_.rewind(before);
   }
-  return gated_linear(kind, gate_up, x);
-}
-
-TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x) {
-  check_input("gated_linear", gate_up, x);
-  TRIPTYCH_CHECK(gate_up.n_out() % 2 == 0, "[gated_linear] odd width {}", gate_up.n_out());
   TensorView y = empty({x.rows.dim(0), gate_up.n_out() / 2});
   const LinearInput input = input_for(gate_up, x);
   if (observer_ != nullptr) observer_->on_linear(gate_up, input.rows);
@@ -287,13 +330,13 @@ TensorView ExecContext::gated_linear(Activation kind, const LinearWeight& gate_u
   {
     const Bracket bracket(observer_, "linear");
     if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, {.activation = kind, .residual = {}}, y))
-      return y;
+      return Activations(y);
     both = empty({x.rows.dim(0), gate_up.n_out()});
     backend_.linear(gate_up, input, {}, both);
   }
   const Bracket bracket(observer_, "activation");
   backend_.gated_activation(kind, both, y);
-  return y;
+  return Activations(y);
 }
 
 TensorView ExecContext::add(const TensorView& a, const TensorView& b) {

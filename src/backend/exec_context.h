@@ -17,6 +17,16 @@
 
 namespace triptych {
 
+/// A block of a tower or decoder: "<module>.<list>.<index>", as the reference names it. Written out only when
+/// someone asks.
+struct BlockName {
+  std::string_view module;  // "model.language_model"
+  std::string_view list;    // "layers"
+  int index = 0;
+
+  std::string text() const { return fmt::format("{}.{}.{}", module, list, index); }
+};
+
 /// Sees intermediate values while a model runs. Called on the thread that runs the step, values valid during
 /// the call only.
 class ExecObserver {
@@ -37,6 +47,9 @@ class ExecObserver {
   /// is said of the operation above comes before. Default: nothing.
   virtual void on_begin(const char* operation);
   virtual void on_end();
+  /// Around a block, h [T, D] as it comes in and as it leaves. Default: nothing.
+  virtual void on_block_begin(const BlockName& block, const TensorView& h);
+  virtual void on_block_end(const BlockName& block, const TensorView& h);
 };
 
 class ExecContext {
@@ -62,18 +75,33 @@ class ExecContext {
   /// New float32 tensor in the arena, not initialised.
   TensorView empty(const Shape& shape) { return arena_.make(DType::kF32, shape); }
 
+  /// Runs `body`, one block of a tower or decoder, on h [T, D]: what it takes from the arena ends with it, an
+  /// observer hears where it begins and ends, and h is tapped under the block's name. Parts that `body` names
+  /// (linear_add, tap_input) are tapped as "<block>.<part>", in block 0 only: the others repeat it.
+  template <typename Body>
+  void block(const BlockName& name, TensorView& h, Body&& body) {
+    const BlockScope scope(*this, name);
+    if (observer_ != nullptr) observer_->on_block_begin(name, h);
+    body();
+    if (tapping()) observer_->on_tap(name.text(), h);
+    if (observer_ != nullptr) observer_->on_block_end(name, h);
+  }
+
   // Operations; each returns its output from the arena unless it says "in place". Shape errors throw
   // Error(kInternal) that names the operation and both shapes.
 
-  /// y [T, N] = activation(x W^T + b) + residual.
-  TensorView linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue = {});
-  /// The same into y, which may be the residual.
+  /// x W^T + b: [T, N].
+  TensorView linear(const LinearWeight& w, const LinearInput& x);
+  /// activation(x W^T + b) for the linear that was linked as its reader (LinearWeight::set_reader): [T, N].
+  Activations linear(const LinearWeight& w, const LinearInput& x, Activation activation);
+  /// h += x W^T + b. `part` names the product among the taps of the running block; empty: it is not tapped.
+  void linear_add(const LinearWeight& w, const LinearInput& x, TensorView h, std::string_view part = {});
+  /// y = activation(x W^T + b) + residual, where the residual may be y itself. Every product that ends in
+  /// float32 rows, save a gated one, passes here: of a weight that holds only a part of the columns of a
+  /// matrix (LinearWeight::is_partial) the results are summed over the devices at this one place, before
+  /// activation and residual, which therefore count once.
   void linear_into(const LinearWeight& w, const LinearInput& x, TensorView y,
                    const LinearEpilogue& epilogue = {});
-  /// activation(x W^T + b) for `consumer`, its only reader: codes where the backend writes them, else float32
-  /// rows.
-  LinearInput linear_for(const LinearWeight& consumer, const LinearWeight& w, const LinearInput& x,
-                         Activation activation);
   TensorView embedding(const EmbeddingWeight& w, std::span<const std::int32_t> ids);
   /// y [Tq, H * Dh].
   TensorView attention(const AttentionArgs& args);
@@ -89,11 +117,8 @@ class ExecContext {
   void rope(TensorView x, const TensorView& cos, const TensorView& sin);
   void activation(Activation kind, TensorView x);  // in place
   TensorView gated_activation(Activation kind, const TensorView& gate_up);
-  /// gated_activation(kind, linear(gate_up, x)): x [T, K] -> [T, N / 2].
-  TensorView gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x);
-  /// The same for `consumer`, as linear_for.
-  LinearInput gated_linear_for(const LinearWeight& consumer, Activation kind, const LinearWeight& gate_up,
-                               const LinearInput& x);
+  /// gated_activation(kind, linear(gate_up, x)) for the linear that reads it: x [T, K] -> [T, N / 2].
+  Activations gated_linear(Activation kind, const LinearWeight& gate_up, const LinearInput& x);
   TensorView add(const TensorView& a, const TensorView& b);
   void add_inplace(TensorView a, const TensorView& b);  // a += b
   void scale_rows(TensorView x, std::span<const float> factors);
@@ -110,18 +135,43 @@ class ExecContext {
   void tap(const TensorView& value, fmt::format_string<Args...> name, Args&&... args) {
     if (tapping()) observer_->on_tap(fmt::format(name, std::forward<Args>(args)...), value);
   }
+  /// x, tapped as `part` of the running block; a norm is stored for that.
+  LinearInput tap_input(const LinearInput& x, std::string_view part);
 
  private:
+  class BlockScope {
+   public:
+    BlockScope(ExecContext& cx, const BlockName& name) : cx_(cx), outer_(cx.block_), scratch_(cx.arena_) {
+      cx.block_ = &name;
+    }
+    ~BlockScope() { cx_.block_ = outer_; }
+    BlockScope(const BlockScope&) = delete;
+    BlockScope& operator=(const BlockScope&) = delete;
+
+   private:
+    ExecContext& cx_;
+    const BlockName* outer_;
+    ArenaScope scratch_;
+  };
+
   // x as the backend takes it: normed here where it does not norm rows, or where someone wants to see them.
   LinearInput input_for(const LinearWeight& w, const LinearInput& x);
+  TensorView norm_rows(const LinearInput& x);
   void check_input(const char* op, const LinearWeight& w, const LinearInput& x) const;
-  bool hands_int8_to(const LinearWeight& consumer) const;
+  // Whether products of w write the int8 activations that its reader multiplies.
+  bool writes_int8(const LinearWeight& w) const;
   // Not initialised; sets what the epilogue says of them.
-  LinearInput empty_int8(const LinearWeight& consumer, std::int64_t n_rows, LinearEpilogue& epilogue);
+  LinearInput empty_int8(const LinearWeight& reader, std::int64_t n_rows, LinearEpilogue& epilogue);
+  void partial_linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
+                      TensorView y);
+  bool taps_part(std::string_view part) const noexcept {
+    return tapping() && block_ != nullptr && block_->index == 0 && !part.empty();
+  }
 
   Backend& backend_;
   Arena& arena_;
   ExecObserver* observer_;
+  const BlockName* block_ = nullptr;  // the running one
 };
 
 }  // namespace triptych

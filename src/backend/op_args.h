@@ -23,7 +23,7 @@ enum class Activation {
 };
 
 /// What a linear multiplies: rows, or the norm of rows, which a backend may compute as it reads them, or
-/// codes that the linear before has written (ExecContext::linear_for).
+/// int8 activations that the linear before has written.
 struct LinearInput {
   enum class Norm { kNone, kLayerNorm, kRmsNorm };
 
@@ -49,6 +49,18 @@ struct LinearInput {
     return out;
   }
   bool is_int8() const { return int8_scales.data() != nullptr; }
+};
+
+/// What a linear made for the one that reads it (LinearWeight::set_reader): float32 rows [T, K], or int8
+/// activations where the reader's static quantization parameters allow them. Models pass it on and do not
+/// look inside.
+class Activations {
+ public:
+  explicit Activations(const LinearInput& x) : x_(x) {}
+  operator LinearInput() const { return x_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  LinearInput x_;
 };
 
 /// What a linear does after the product: y = activation(x W^T + b) + residual. `residual` may be y itself.

@@ -271,17 +271,15 @@ TensorView Blip2::forward(ExecContext& cx, const Batch& batch) const {
   cx.add_inplace(h, cx.embedding(*embed_positions_, places));
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.text.n_layers; ++i) {
-    const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    TensorView a = self_attention(cx, layer, i, layer.self_attn_layer_norm.of(h), batch);
-    if (i == 0 && cx.tapping())
-      cx.tap(cx.linear(*layer.out_proj, a), "language_model.model.decoder.layers.0.self_attn");
-    if (i + 1 == config_.text.n_layers) logit_rows.keep(cx, a, h);
-    cx.linear_into(*layer.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-    TensorView f = cx.linear(*layer.fc1, layer.final_layer_norm.of(h),
-                             {.activation = config_.text.activation, .residual = {}});  // [T, F]
-    cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});
-    cx.tap(h, "language_model.model.decoder.layers.{}", i);
+    cx.block({"language_model.model.decoder", "layers", i}, h, [&] {
+      TensorView a = self_attention(cx, layer, i, layer.self_attn_layer_norm.of(h), batch);  // [T, D]
+      if (i + 1 == config_.text.n_layers) logit_rows.keep(cx, a, h);
+      cx.linear_add(*layer.out_proj, a, h, "self_attn");  // [T, D]
+      const Activations f =
+          cx.linear(*layer.fc1, layer.final_layer_norm.of(h), config_.text.activation);  // [T, F]
+      cx.linear_add(*layer.fc2, f, h);                                                   // [T, D]
+    });
   }
   TensorView last = logit_rows.of(cx, h);                   // [n, D]
   return cx.linear(*lm_head_, final_layer_norm_.of(last));  // [n, V]

@@ -375,20 +375,16 @@ TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
   const RopeAngles angles = rope_.angles(cx, batch.positions, batch.sequences);
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
-    const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    if (i == 0 && cx.tapping())
-      cx.tap(layer.input_layernorm(cx, h), "model.language_model.layers.0.input_layernorm");
-    TensorView a = self_attention(cx, layer, i, layer.input_layernorm.of(h), angles, batch);
-    if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.dense, a), "model.language_model.layers.0.self_attn");
-    if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
-    cx.linear_into(*layer.dense, a, h, {.activation = Activation::kNone, .residual = h});
-    TensorView f = cx.linear(*layer.dense_h_to_4h, layer.post_attention_layernorm.of(h),
-                             {.activation = config_.hidden_act, .residual = {}});  // [T, F]
-    if (i == 0 && cx.tapping())
-      cx.tap(cx.linear(*layer.dense_4h_to_h, f), "model.language_model.layers.0.mlp");
-    cx.linear_into(*layer.dense_4h_to_h, f, h, {.activation = Activation::kNone, .residual = h});
-    cx.tap(h, "model.language_model.layers.{}", i);
+    cx.block({"model.language_model", "layers", i}, h, [&] {
+      const LinearInput x = cx.tap_input(layer.input_layernorm.of(h), "input_layernorm");
+      TensorView a = self_attention(cx, layer, i, x, angles, batch);  // [T, D]
+      if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
+      cx.linear_add(*layer.dense, a, h, "self_attn");  // [T, D]
+      const Activations f = cx.linear(*layer.dense_h_to_4h, layer.post_attention_layernorm.of(h),
+                                      config_.hidden_act);  // [T, F]
+      cx.linear_add(*layer.dense_4h_to_h, f, h, "mlp");     // [T, D]
+    });
   }
   if (cx.tapping()) cx.tap(final_layernorm_(cx, h), "model.language_model.final_layernorm");
   TensorView last = logit_rows.of(cx, h);                  // [n, D]

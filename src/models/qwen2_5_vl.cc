@@ -116,7 +116,7 @@ class Qwen25Vl : public Model {
   };
   Block bind_block(Binder binder) const;
   void encode_frames(ExecContext& cx, std::span<const VisionFrame> frames, TensorView out) const;
-  void run_block(ExecContext& cx, std::size_t index, TensorView h, const RopeAngles& rope,
+  void run_block(ExecContext& cx, const Block& block, TensorView h, const RopeAngles& rope,
                  std::span<const std::int32_t> segments) const;
   TensorView reorder(ExecContext& cx, const TensorView& x, std::span<const std::int32_t> blocks) const;
 
@@ -147,6 +147,7 @@ Qwen25Vl::Qwen25Vl(const ModelSource& source) : config_(Qwen25VlConfig::parse(so
   merger_ln_q_ = RmsNorm::bind(merger, "ln_q", v.width, kTowerEps);
   merger_mlp_0_ = merger.linear("mlp.0", v.merged_width(), v.merged_width(), Bias::kRequired);
   merger_mlp_2_ = merger.linear("mlp.2", config_.text.hidden_size, v.merged_width(), Bias::kRequired);
+  merger_mlp_0_->set_reader(*merger_mlp_2_);
   const Binder language = source.binder(sizes_, "language").scope("lm");
   language_model_ = LlamaDecoder::bind(config_.text, language, "lm_head", "model.language_model");
 
@@ -163,12 +164,14 @@ Qwen25Vl::Block Qwen25Vl::bind_block(Binder binder) const {
   const std::int64_t f = config_.vision_intermediate;
   const Binder::StackPart gate_up[] = {{"mlp.gate_proj", f, Bias::kRequired},
                                        {"mlp.up_proj", f, Bias::kRequired}};
-  return {.norm1 = RmsNorm::bind(binder, "norm1", d, kTowerEps),
-          .qkv = binder.linear("attn.qkv", 3 * d, d, Bias::kRequired),
-          .proj = binder.linear("attn.proj", d, d, Bias::kRequired),
-          .norm2 = RmsNorm::bind(binder, "norm2", d, kTowerEps),
-          .gate_up_proj = binder.linear_stack(gate_up, d),
-          .down_proj = binder.linear("mlp.down_proj", d, f, Bias::kRequired)};
+  Block out{.norm1 = RmsNorm::bind(binder, "norm1", d, kTowerEps),
+            .qkv = binder.linear("attn.qkv", 3 * d, d, Bias::kRequired),
+            .proj = binder.linear("attn.proj", d, d, Bias::kRequired),
+            .norm2 = RmsNorm::bind(binder, "norm2", d, kTowerEps),
+            .gate_up_proj = binder.linear_stack(gate_up, d),
+            .down_proj = binder.linear("mlp.down_proj", d, f, Bias::kRequired)};
+  out.gate_up_proj->set_reader(*out.down_proj);
+  return out;
 }
 
 MediaPlan Qwen25Vl::plan_media(const MediaMeta& meta, const MediaOptions& options) const {
@@ -228,33 +231,28 @@ void Qwen25Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frame
   RopeAngles rope = axial_rope_angles(cx, frames, v.merge_size, inverse_frequencies_);
   rope = {reorder(cx, rope.cos, windows.blocks), reorder(cx, rope.sin, windows.blocks)};
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    run_block(cx, i, h, rope, config_.sees_frame[i] ? segments : windows.segments);
+    cx.block({"model.visual", "blocks", static_cast<int>(i)}, h, [&] {
+      run_block(cx, blocks_[i], h, rope, config_.sees_frame[i] ? segments : windows.segments);
+    });
   const ProfileZone zone("projector");
-  TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});                 // [P/mm, mm Dv]
-  const LinearInput f = cx.linear_for(*merger_mlp_2_, *merger_mlp_0_, x, Activation::kGelu);  // [P/mm, mm Dv]
-  x = cx.linear(*merger_mlp_2_, f);                                                           // [P/mm, D]
+  TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});  // [P/mm, mm Dv]
+  const Activations f = cx.linear(*merger_mlp_0_, x, Activation::kGelu);       // [P/mm, mm Dv]
+  x = cx.linear(*merger_mlp_2_, f);                                            // [P/mm, D]
   cx.tap(x, "model.visual.merger");
   cx.scatter_rows(x, windows.blocks, out);  // back to the picture's order
 }
 
-void Qwen25Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const RopeAngles& rope,
+void Qwen25Vl::run_block(ExecContext& cx, const Block& block, TensorView h, const RopeAngles& rope,
                          std::span<const std::int32_t> segments) const {
-  const Block& block = blocks_[index];
-  const bool tapping = index == 0 && cx.tapping();
   {
     const ArenaScope scratch(cx.arena());
-    if (tapping) cx.tap(block.norm1(cx, h), "model.visual.blocks.0.norm1");
     const VisionAttention attention{*block.qkv, config_.vision.n_heads, rope, segments};
-    TensorView x = attention(cx, block.norm1.of(h));  // [P, Dv]
-    if (tapping) cx.tap(cx.linear(*block.proj, x), "model.visual.blocks.0.attn");
-    cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
+    TensorView x = attention(cx, cx.tap_input(block.norm1.of(h), "norm1"));  // [P, Dv]
+    cx.linear_add(*block.proj, x, h, "attn");                                // [P, Dv]
   }
-  const ArenaScope scratch(cx.arena());
-  const LinearInput x = cx.gated_linear_for(*block.down_proj, config_.vision_act, *block.gate_up_proj,
-                                            block.norm2.of(h));  // [P, Fv]
-  if (tapping) cx.tap(cx.linear(*block.down_proj, x), "model.visual.blocks.0.mlp");
-  cx.linear_into(*block.down_proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
-  cx.tap(h, "model.visual.blocks.{}", index);
+  const Activations x =
+      cx.gated_linear(config_.vision_act, *block.gate_up_proj, block.norm2.of(h));  // [P, Fv]
+  cx.linear_add(*block.down_proj, x, h, "mlp");                                     // [P, Dv]
 }
 
 TensorView Qwen25Vl::forward(ExecContext& cx, const Batch& batch) const {

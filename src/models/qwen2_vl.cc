@@ -100,7 +100,7 @@ class Qwen2Vl : public Model {
   };
   Block bind_block(Binder binder) const;
   void encode_frames(ExecContext& cx, std::span<const VisionFrame> frames, TensorView out) const;
-  void run_block(ExecContext& cx, std::size_t index, TensorView h, const RopeAngles& rope,
+  void run_block(ExecContext& cx, const Block& block, TensorView h, const RopeAngles& rope,
                  std::span<const std::int32_t> segments) const;
 
   Qwen2VlConfig config_;
@@ -130,6 +130,7 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
   merger_ln_q_ = LayerNorm::bind(merger, "ln_q", v.width, kTowerEps);
   merger_mlp_0_ = merger.linear("mlp.0", v.merged_width(), v.merged_width(), Bias::kRequired);
   merger_mlp_2_ = merger.linear("mlp.2", config_.text.hidden_size, v.merged_width(), Bias::kRequired);
+  merger_mlp_0_->set_reader(*merger_mlp_2_);
   const Binder language = source.binder(sizes_, "language").scope("lm");
   language_model_ = LlamaDecoder::bind(config_.text, language, "lm_head", "model.language_model");
 
@@ -144,12 +145,14 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : config_(Qwen2VlConfig::parse(sourc
 Qwen2Vl::Block Qwen2Vl::bind_block(Binder binder) const {
   const std::int64_t d = config_.vision.width;
   const std::int64_t f = config_.vision_intermediate;
-  return {.norm1 = LayerNorm::bind(binder, "norm1", d, kTowerEps),
-          .qkv = binder.linear("attn.qkv", 3 * d, d, Bias::kRequired),
-          .proj = binder.linear("attn.proj", d, d, Bias::kRequired),
-          .norm2 = LayerNorm::bind(binder, "norm2", d, kTowerEps),
-          .fc1 = binder.linear("mlp.fc1", f, d, Bias::kRequired),
-          .fc2 = binder.linear("mlp.fc2", d, f, Bias::kRequired)};
+  Block out{.norm1 = LayerNorm::bind(binder, "norm1", d, kTowerEps),
+            .qkv = binder.linear("attn.qkv", 3 * d, d, Bias::kRequired),
+            .proj = binder.linear("attn.proj", d, d, Bias::kRequired),
+            .norm2 = LayerNorm::bind(binder, "norm2", d, kTowerEps),
+            .fc1 = binder.linear("mlp.fc1", f, d, Bias::kRequired),
+            .fc2 = binder.linear("mlp.fc2", d, f, Bias::kRequired)};
+  out.fc1->set_reader(*out.fc2);
+  return out;
 }
 
 MediaPlan Qwen2Vl::plan_media(const MediaMeta& meta, const MediaOptions& options) const {
@@ -198,32 +201,26 @@ void Qwen2Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
     cx.linear_into(*patch_embed_, frames[i].patches, h.rows(segments[i], segments[i + 1]));  // [P, Dv]
   cx.tap(h, "model.visual.patch_embed");
   const RopeAngles rope = axial_rope_angles(cx, frames, v.merge_size, inverse_frequencies_);
-  for (std::size_t i = 0; i < blocks_.size(); ++i) run_block(cx, i, h, rope, segments);
+  for (std::size_t i = 0; i < blocks_.size(); ++i)
+    cx.block({"model.visual", "blocks", static_cast<int>(i)}, h,
+             [&] { run_block(cx, blocks_[i], h, rope, segments); });
   const ProfileZone zone("projector");
-  const TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});           // [P/mm, mm Dv]
-  const LinearInput f = cx.linear_for(*merger_mlp_2_, *merger_mlp_0_, x, Activation::kGelu);  // [P/mm, mm Dv]
-  cx.linear_into(*merger_mlp_2_, f, out);                                                     // [P/mm, D]
+  const TensorView x = merger_ln_q_(cx, h).reshape({out.dim(0), v.merged_width()});  // [P/mm, mm Dv]
+  const Activations f = cx.linear(*merger_mlp_0_, x, Activation::kGelu);             // [P/mm, mm Dv]
+  cx.linear_into(*merger_mlp_2_, f, out);                                            // [P/mm, D]
   cx.tap(out, "model.visual.merger");
 }
 
-void Qwen2Vl::run_block(ExecContext& cx, std::size_t index, TensorView h, const RopeAngles& rope,
+void Qwen2Vl::run_block(ExecContext& cx, const Block& block, TensorView h, const RopeAngles& rope,
                         std::span<const std::int32_t> segments) const {
-  const Block& block = blocks_[index];
-  const bool tapping = index == 0 && cx.tapping();
   {
     const ArenaScope scratch(cx.arena());
-    if (tapping) cx.tap(block.norm1(cx, h), "model.visual.blocks.0.norm1");
     const VisionAttention attention{*block.qkv, config_.vision.n_heads, rope, segments};
-    TensorView x = attention(cx, block.norm1.of(h));  // [P, Dv]
-    if (tapping) cx.tap(cx.linear(*block.proj, x), "model.visual.blocks.0.attn");
-    cx.linear_into(*block.proj, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
+    TensorView x = attention(cx, cx.tap_input(block.norm1.of(h), "norm1"));  // [P, Dv]
+    cx.linear_add(*block.proj, x, h, "attn");                                // [P, Dv]
   }
-  const ArenaScope scratch(cx.arena());
-  const LinearInput x =
-      cx.linear_for(*block.fc2, *block.fc1, block.norm2.of(h), config_.vision_act);  // [P, Fv]
-  if (tapping) cx.tap(cx.linear(*block.fc2, x), "model.visual.blocks.0.mlp");
-  cx.linear_into(*block.fc2, x, h, {.activation = Activation::kNone, .residual = h});  // [P, Dv]
-  cx.tap(h, "model.visual.blocks.{}", index);
+  const Activations x = cx.linear(*block.fc1, block.norm2.of(h), config_.vision_act);  // [P, Fv]
+  cx.linear_add(*block.fc2, x, h, "mlp");                                              // [P, Dv]
 }
 
 TensorView Qwen2Vl::forward(ExecContext& cx, const Batch& batch) const {

@@ -252,6 +252,7 @@ void QwenVl::bind_visual(const ModelSource& source) {
     block.ln_2 = LayerNorm::bind(b, "ln_2", dv, kEps);
     block.c_fc = b.linear("mlp.c_fc", c.visual_ffn, dv, Bias::kRequired);
     block.c_proj = b.linear("mlp.c_proj", dv, c.visual_ffn, Bias::kRequired);
+    block.c_fc->set_reader(*block.c_proj);
     blocks_.push_back(std::move(block));
   }
   Binder r = source.binder(sizes_, "projector").scope("transformer.visual");
@@ -324,7 +325,6 @@ PromptLayout QwenVl::expand_prompt(std::span<const std::int32_t> ids,
 
 void QwenVl::run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
                        std::span<const std::int32_t> cu) const {
-  const ArenaScope scratch(cx.arena());
   const std::int64_t heads = config_.visual_heads;
   const std::int64_t dh = config_.width / heads;
   TensorView qkv = cx.linear(*block.in_proj, block.ln_1.of(h)).split_last(heads, 3 * dh);  // [n P, Hv, 3 Dh]
@@ -335,10 +335,9 @@ void QwenVl::run_block(ExecContext& cx, const VisualBlock& block, TensorView h,
                                .cu_k = cu,
                                .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                                .causal = false});  // [n P, Dv]
-  cx.linear_into(*block.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-  const LinearInput f =
-      cx.linear_for(*block.c_proj, *block.c_fc, block.ln_2.of(h), Activation::kGelu);  // [n P, Fv]
-  cx.linear_into(*block.c_proj, f, h, {.activation = Activation::kNone, .residual = h});
+  cx.linear_add(*block.out_proj, a, h);
+  const Activations f = cx.linear(*block.c_fc, block.ln_2.of(h), Activation::kGelu);  // [n P, Fv]
+  cx.linear_add(*block.c_proj, f, h);
 }
 
 TensorView QwenVl::run_tower(ExecContext& cx, std::span<const MediaItem> items) const {
@@ -356,7 +355,9 @@ TensorView QwenVl::run_tower(ExecContext& cx, std::span<const MediaItem> items) 
     cu[static_cast<std::size_t>(i) + 1] = static_cast<std::int32_t>((i + 1) * p);
   }
   cx.layer_norm_inplace(h, ln_pre_.weight, ln_pre_.bias, ln_pre_.eps);
-  for (const VisualBlock& block : blocks_) run_block(cx, block, h, cu);
+  for (int i = 0; i < config_.visual_layers; ++i)
+    cx.block({"transformer.visual.transformer", "resblocks", i}, h,
+             [&] { run_block(cx, blocks_[static_cast<std::size_t>(i)], h, cu); });
   return h;
 }
 
@@ -454,24 +455,23 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
   const RopeAngles rope = angles(cx, batch);
   const std::span<const float> logn = logn_factors(cx, batch);
   const LogitRows logit_rows(cx, batch.logit_rows, h);
-  for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const ArenaScope scratch(cx.arena());
-    const Layer& layer = layers_[i];
-    TensorView qkv = cx.linear(*layer.c_attn, layer.ln_1.of(h));  // [T, 3 D], contiguous thirds
-    TensorView q = qkv.cols(0, d).split_last(heads, dh);          // [T, H, Dh]
-    TensorView k = qkv.cols(d, 2 * d).split_last(heads, dh);
-    TensorView v = qkv.cols(2 * d, 3 * d).split_last(heads, dh);
-    cx.rope(q, rope.cos, rope.sin);
-    cx.rope(k, rope.cos, rope.sin);
-    if (config_.use_logn_attn) cx.scale_rows(q, logn);
-    cx.kv_append(*batch.kv_cache, static_cast<int>(i), k, v, batch.kv_slots);
-    TensorView a =
-        cx.paged_attention(*batch.kv_cache, static_cast<int>(i), batch.sequences, scale, q);  // [T, D]
-    if (i + 1 == layers_.size()) logit_rows.keep(cx, a, h);
-    cx.linear_into(*layer.attn_c_proj, a, h, {.activation = Activation::kNone, .residual = h});
-    TensorView f = cx.gated_linear(Activation::kSilu, *layer.w2_w1, layer.ln_2.of(h));  // [T, F]
-    cx.linear_into(*layer.mlp_c_proj, f, h, {.activation = Activation::kNone, .residual = h});
-    cx.tap(h, "transformer.h.{}", i);
+  for (int i = 0; i < config_.n_layers; ++i) {
+    const Layer& layer = layers_[static_cast<std::size_t>(i)];
+    cx.block({"transformer", "h", i}, h, [&] {
+      TensorView qkv = cx.linear(*layer.c_attn, layer.ln_1.of(h));  // [T, 3 D], contiguous thirds
+      TensorView q = qkv.cols(0, d).split_last(heads, dh);          // [T, H, Dh]
+      TensorView k = qkv.cols(d, 2 * d).split_last(heads, dh);
+      TensorView v = qkv.cols(2 * d, 3 * d).split_last(heads, dh);
+      cx.rope(q, rope.cos, rope.sin);
+      cx.rope(k, rope.cos, rope.sin);
+      if (config_.use_logn_attn) cx.scale_rows(q, logn);
+      cx.kv_append(*batch.kv_cache, i, k, v, batch.kv_slots);
+      TensorView a = cx.paged_attention(*batch.kv_cache, i, batch.sequences, scale, q);  // [T, D]
+      if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
+      cx.linear_add(*layer.attn_c_proj, a, h);                                                   // [T, D]
+      const Activations f = cx.gated_linear(Activation::kSilu, *layer.w2_w1, layer.ln_2.of(h));  // [T, F]
+      cx.linear_add(*layer.mlp_c_proj, f, h);                                                    // [T, D]
+    });
   }
   TensorView last = logit_rows.of(cx, h);       // [n, D]
   return cx.linear(*lm_head_, ln_f_.of(last));  // [n, V]

@@ -42,6 +42,7 @@ BlipVision BlipVision::bind(const BlipVisionConfig& config, const Binder& binder
     layer.layer_norm2 = LayerNorm::bind(b, "layer_norm2", d, config.layer_norm_eps);
     layer.fc1 = b.linear("mlp.fc1", config.intermediate_size, d, Bias::kRequired);
     layer.fc2 = b.linear("mlp.fc2", d, config.intermediate_size, Bias::kRequired);
+    layer.fc1->set_reader(*layer.fc2);
     out.layers_.push_back(std::move(layer));
   }
   out.post_layernorm_ = LayerNorm::bind(binder, "post_layernorm", d, config.layer_norm_eps);
@@ -68,9 +69,8 @@ void BlipVision::embed(ExecContext& cx, std::span<const TensorView> pictures, Te
   cx.tap(h, "vision_model.embeddings");
 }
 
-void BlipVision::run_layer(ExecContext& cx, const Layer& layer, int index, TensorView h,
+void BlipVision::run_layer(ExecContext& cx, const Layer& layer, TensorView h,
                            std::span<const std::int32_t> cu) const {
-  const ArenaScope scratch(cx.arena());
   const std::int64_t d = config_.hidden_size;
   const std::int64_t heads = config_.n_heads;
   const std::int64_t dh = d / heads;
@@ -82,15 +82,10 @@ void BlipVision::run_layer(ExecContext& cx, const Layer& layer, int index, Tenso
                            .cu_k = cu,
                            .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                            .causal = false};
-  TensorView a = cx.attention(args);  // [T, D]
-  if (index == 0 && cx.tapping())
-    cx.tap(cx.linear(*layer.projection, a), "vision_model.encoder.layers.0.self_attn");
-  cx.linear_into(*layer.projection, a, h, {.activation = Activation::kNone, .residual = h});
-  const LinearInput f =
-      cx.linear_for(*layer.fc2, *layer.fc1, layer.layer_norm2.of(h), config_.hidden_act);  // [T, F]
-  if (index == 0 && cx.tapping()) cx.tap(cx.linear(*layer.fc2, f), "vision_model.encoder.layers.0.mlp");
-  cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});
-  cx.tap(h, "vision_model.encoder.layers.{}", index);
+  TensorView a = cx.attention(args);                                                         // [T, D]
+  cx.linear_add(*layer.projection, a, h, "self_attn");                                       // [T, D]
+  const Activations f = cx.linear(*layer.fc1, layer.layer_norm2.of(h), config_.hidden_act);  // [T, F]
+  cx.linear_add(*layer.fc2, f, h, "mlp");                                                    // [T, D]
 }
 
 TensorView BlipVision::forward(ExecContext& cx, std::span<const TensorView> pictures) const {
@@ -101,7 +96,9 @@ TensorView BlipVision::forward(ExecContext& cx, std::span<const TensorView> pict
   const auto cu = cx.arena().make_span<std::int32_t>(pictures.size() + 1);
   for (std::int64_t i = 0; i <= n; ++i)
     cu[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(i * n_rows);
-  for (int i = 0; i < config_.n_layers; ++i) run_layer(cx, layers_[static_cast<std::size_t>(i)], i, h, cu);
+  for (int i = 0; i < config_.n_layers; ++i)
+    cx.block({"vision_model", "encoder.layers", i}, h,
+             [&] { run_layer(cx, layers_[static_cast<std::size_t>(i)], h, cu); });
   cx.layer_norm_inplace(h, post_layernorm_.weight, post_layernorm_.bias, post_layernorm_.eps);
   cx.tap(h, "vision_model.post_layernorm");
   return h;

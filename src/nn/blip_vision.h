@@ -50,8 +50,7 @@ class BlipVision {
     std::unique_ptr<LinearWeight> fc2;  // [D, F]
   };
   void embed(ExecContext& cx, std::span<const TensorView> pictures, TensorView h) const;
-  void run_layer(ExecContext& cx, const Layer& layer, int index, TensorView h,
-                 std::span<const std::int32_t> cu) const;
+  void run_layer(ExecContext& cx, const Layer& layer, TensorView h, std::span<const std::int32_t> cu) const;
 
   BlipVisionConfig config_;
   std::unique_ptr<LinearWeight> patch_embedding_;  // [D, 3 p p]

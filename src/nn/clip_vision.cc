@@ -66,6 +66,7 @@ ClipVision ClipVision::bind(const ClipVisionConfig& config, const Binder& binder
     layer.layer_norm2 = LayerNorm::bind(b, "layer_norm2", d, config.layer_norm_eps);
     layer.fc1 = b.linear("mlp.fc1", config.intermediate_size, d, Bias::kRequired);
     layer.fc2 = b.linear("mlp.fc2", d, config.intermediate_size, Bias::kRequired);
+    layer.fc1->set_reader(*layer.fc2);
     out.layers_.push_back(std::move(layer));
   }
   if (binder.has("post_layernorm.weight"))
@@ -95,9 +96,8 @@ TensorView ClipVision::embed(ExecContext& cx, std::span<const TensorView> pictur
   return h;
 }
 
-void ClipVision::run_layer(ExecContext& cx, const Layer& layer, int index, TensorView h,
+void ClipVision::run_layer(ExecContext& cx, const Layer& layer, TensorView h,
                            std::span<const std::int32_t> cu) const {
-  const ArenaScope scratch(cx.arena());
   const std::int64_t d = config_.hidden_size;
   const std::int64_t heads = config_.n_heads;
   const std::int64_t dh = d / heads;
@@ -109,15 +109,10 @@ void ClipVision::run_layer(ExecContext& cx, const Layer& layer, int index, Tenso
                            .cu_k = cu,
                            .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                            .causal = false};
-  TensorView a = cx.attention(args);  // [T, D]
-  if (index == 0 && cx.tapping())
-    cx.tap(cx.linear(*layer.out_proj, a), "{}.encoder.layers.0.self_attn", taps_);
-  cx.linear_into(*layer.out_proj, a, h, {.activation = Activation::kNone, .residual = h});
-  const LinearInput f =
-      cx.linear_for(*layer.fc2, *layer.fc1, layer.layer_norm2.of(h), config_.hidden_act);  // [T, F]
-  if (index == 0 && cx.tapping()) cx.tap(cx.linear(*layer.fc2, f), "{}.encoder.layers.0.mlp", taps_);
-  cx.linear_into(*layer.fc2, f, h, {.activation = Activation::kNone, .residual = h});
-  cx.tap(h, "{}.encoder.layers.{}", taps_, index);
+  TensorView a = cx.attention(args);                                                         // [T, D]
+  cx.linear_add(*layer.out_proj, a, h, "self_attn");                                         // [T, D]
+  const Activations f = cx.linear(*layer.fc1, layer.layer_norm2.of(h), config_.hidden_act);  // [T, F]
+  cx.linear_add(*layer.fc2, f, h, "mlp");                                                    // [T, D]
 }
 
 void ClipVision::forward(ExecContext& cx, std::span<const TensorView> pictures, std::span<const int> layers,
@@ -143,7 +138,8 @@ void ClipVision::forward(ExecContext& cx, std::span<const TensorView> pictures, 
   // Layers nobody reads run only for an observer.
   const int n_layers = cx.tapping() ? config_.n_layers : last_layer_;
   for (int i = 0; i < n_layers; ++i) {
-    run_layer(cx, layers_[static_cast<std::size_t>(i)], i, h, cu);
+    cx.block({taps_, "encoder.layers", i}, h,
+             [&] { run_layer(cx, layers_[static_cast<std::size_t>(i)], h, cu); });
     keep(i + 1);
   }
   if (cx.tapping() && post_layernorm_) {

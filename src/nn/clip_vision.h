@@ -65,8 +65,7 @@ class ClipVision {
     std::unique_ptr<LinearWeight> fc2;  // [D, F]
   };
   TensorView embed(ExecContext& cx, std::span<const TensorView> pictures) const;
-  void run_layer(ExecContext& cx, const Layer& layer, int index, TensorView h,
-                 std::span<const std::int32_t> cu) const;
+  void run_layer(ExecContext& cx, const Layer& layer, TensorView h, std::span<const std::int32_t> cu) const;
 
   ClipVisionConfig config_;
   std::string taps_;

@@ -179,18 +179,16 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
   const RopeAngles angles = rope_.angles(cx, step.positions, step.sequences);
   const LogitRows logit_rows(cx, step.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
-    const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    if (i == 0 && cx.tapping()) cx.tap(layer.input_layernorm(cx, h), "{}.layers.0.input_layernorm", taps_);
-    TensorView a = self_attention(cx, layer, i, layer.input_layernorm.of(h), angles, step);  // [T, H Dh]
-    if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.o_proj, a), "{}.layers.0.self_attn", taps_);
-    if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
-    cx.linear_into(*layer.o_proj, a, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
-    TensorView g = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj,
-                                   layer.post_attention_layernorm.of(h));  // [T, F]
-    if (i == 0 && cx.tapping()) cx.tap(cx.linear(*layer.down_proj, g), "{}.layers.0.mlp", taps_);
-    cx.linear_into(*layer.down_proj, g, h, {.activation = Activation::kNone, .residual = h});  // [T, D]
-    cx.tap(h, "{}.layers.{}", taps_, i);
+    cx.block({taps_, "layers", i}, h, [&] {
+      const LinearInput x = cx.tap_input(layer.input_layernorm.of(h), "input_layernorm");
+      TensorView a = self_attention(cx, layer, i, x, angles, step);  // [T, H Dh]
+      if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
+      cx.linear_add(*layer.o_proj, a, h, "self_attn");  // [T, D]
+      const Activations f = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj,
+                                            layer.post_attention_layernorm.of(h));  // [T, F]
+      cx.linear_add(*layer.down_proj, f, h, "mlp");                                 // [T, D]
+    });
   }
   if (cx.tapping()) cx.tap(norm_(cx, h), "{}.norm", taps_);
   TensorView last = logit_rows.of(cx, h);       // [n, D]

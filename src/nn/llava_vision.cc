@@ -60,6 +60,7 @@ LlavaVision LlavaVision::bind(const LlavaVisionConfig& config, const Binder& vis
       "linear_1", width, config.tower.hidden_size * static_cast<std::int64_t>(config.feature_layers.size()),
       config.projector_bias);
   out.linear_2_ = linears.linear("linear_2", width, width, config.projector_bias);
+  out.linear_1_->set_reader(*out.linear_2_);
   return out;
 }
 
@@ -81,9 +82,8 @@ TensorView LlavaVision::encode(ExecContext& cx, std::span<const TensorView> pict
               features.rows(i * tokens, (i + 1) * tokens).cols(first, first + dv));
     }
   const ProfileZone zone("projector");
-  const LinearInput x =
-      cx.linear_for(*linear_2_, *linear_1_, features, config_.projector_hidden_act);  // [n tokens, D]
-  cx.linear_into(*linear_2_, x, out);                                                 // [n tokens, D]
+  const Activations x = cx.linear(*linear_1_, features, config_.projector_hidden_act);  // [n tokens, D]
+  cx.linear_into(*linear_2_, x, out);                                                   // [n tokens, D]
   cx.tap(out, "model.multi_modal_projector");
   return out;
 }

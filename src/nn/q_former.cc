@@ -58,6 +58,7 @@ QFormer::FeedForward QFormer::bind_feed_forward(Binder b, std::string_view in, s
       b.linear(std::string(in) + ".dense", c.intermediate_size, c.hidden_size, Bias::kRequired);
   out.output =
       b.linear(std::string(out_name) + ".dense", c.hidden_size, c.intermediate_size, Bias::kRequired);
+  out.intermediate->set_reader(*out.output);
   out.norm = LayerNorm::bind(b, std::string(out_name) + ".LayerNorm", c.hidden_size, c.layer_norm_eps);
   return out;
 }
@@ -125,7 +126,7 @@ void QFormer::self_attention(ExecContext& cx, const Attention& attention, Tensor
                                .cu_k = cu,
                                .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                                .causal = false});
-  cx.linear_into(*attention.dense, a, h, {.activation = Activation::kNone, .residual = h});
+  cx.linear_add(*attention.dense, a, h);
   cx.layer_norm_inplace(h, attention.norm.weight, attention.norm.bias, attention.norm.eps);
 }
 
@@ -144,13 +145,13 @@ void QFormer::cross_attention(ExecContext& cx, const Attention& attention, const
                                .cu_k = cu_k,
                                .scale = 1.0F / std::sqrt(static_cast<float>(dh)),
                                .causal = false});
-  cx.linear_into(*attention.dense, a, queries, {.activation = Activation::kNone, .residual = queries});
+  cx.linear_add(*attention.dense, a, queries);
   cx.layer_norm_inplace(queries, attention.norm.weight, attention.norm.bias, attention.norm.eps);
 }
 
 void QFormer::feed_forward(ExecContext& cx, const FeedForward& ffn, TensorView h) const {
-  const LinearInput f = cx.linear_for(*ffn.output, *ffn.intermediate, h, config_.hidden_act);  // [n, F]
-  cx.linear_into(*ffn.output, f, h, {.activation = Activation::kNone, .residual = h});
+  const Activations f = cx.linear(*ffn.intermediate, h, config_.hidden_act);  // [n, F]
+  cx.linear_add(*ffn.output, f, h);
   cx.layer_norm_inplace(h, ffn.norm.weight, ffn.norm.bias, ffn.norm.eps);
 }
 
@@ -159,14 +160,14 @@ TensorView QFormer::forward(ExecContext& cx, const TensorView& image,
   const std::int64_t nq = config_.n_queries;
   TensorView h = embed(cx, text_ids);  // [nq + nt, D]
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    const ArenaScope scratch(cx.arena());
     const Layer& layer = layers_[i];
-    self_attention(cx, layer.attention, h);
-    TensorView queries = h.rows(0, nq);
-    if (layer.crossattention) cross_attention(cx, *layer.crossattention, image, queries);
-    feed_forward(cx, layer.query, queries);
-    if (layer.text && h.dim(0) > nq) feed_forward(cx, *layer.text, h.rows(nq, h.dim(0)));
-    cx.tap(h, "qformer.encoder.layer.{}", i);
+    cx.block({"qformer", "encoder.layer", static_cast<int>(i)}, h, [&] {
+      self_attention(cx, layer.attention, h);
+      TensorView queries = h.rows(0, nq);
+      if (layer.crossattention) cross_attention(cx, *layer.crossattention, image, queries);
+      feed_forward(cx, layer.query, queries);
+      if (layer.text && h.dim(0) > nq) feed_forward(cx, *layer.text, h.rows(nq, h.dim(0)));
+    });
   }
   cx.tap(h, "qformer");
   return h.rows(0, nq);

@@ -28,7 +28,7 @@ std::unique_ptr<CpuWeight> make_weight(Runtime& runtime, const char* format, std
   spec.add(WeightEntry{"w", values.view(), values.buffer().owner(), ""});
   spec.format = QuantFormat::parse(format);
   if (spec.format->code == QuantCode::kInt8) return std::make_unique<CpuLinearS8>(runtime, spec);
-  return std::make_unique<CpuLinearS4>(runtime, spec, false);
+  return std::make_unique<CpuLinearS4>(runtime, spec);
 }
 
 void run(benchmark::State& state, const char* format) {

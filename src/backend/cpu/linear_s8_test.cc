@@ -287,8 +287,8 @@ TEST(LinearS8, NormedRowsEqualTwoSteps) {
           Arena arena;
           ExecContext cx(*backend, arena, observer);
           std::vector<float> out;
-          for (const TensorView& y :
-               {cx.linear(*weight, input), cx.gated_linear(Activation::kSilu, *weight, input)})
+          const LinearInput gated = cx.gated_linear(Activation::kSilu, *weight, input);
+          for (const TensorView& y : {cx.linear(*weight, input), gated.rows})
             out.insert(out.end(), y.cf32(), y.cf32() + y.numel());
           return out;
         };

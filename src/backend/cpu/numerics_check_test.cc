@@ -107,9 +107,9 @@ TEST(Numerics, SquaredReluBehindHalfWeightsDoesNotOverflow) {
             backend->prepare_linear({.name = "down", .parts = {{matrix("down", down)}}, .format = quantized});
         Tensor x(DType::kF32, {rows, 64});
         for (std::int64_t i = 0; i < rows * 64; ++i) x.view().f32()[i] = 1000.0F;
-        const TensorView h = cx.linear(*first, x, {.activation = Activation::kRelu2, .residual = {}});
+        const LinearInput h = cx.linear(*first, x, Activation::kRelu2);
         const double inner = 64 * 30.0 * 1000.0;  // 1.9e6; its square is 3.7e12
-        EXPECT_NEAR(h.cf32()[0], inner * inner, inner * inner * 0.02) << format;
+        EXPECT_NEAR(h.rows.cf32()[0], inner * inner, inner * inner * 0.02) << format;
         const TensorView y = cx.linear(*second, h);
         EXPECT_NEAR(y.cf32()[0], 1600 * inner * inner, 1600 * inner * inner * 0.04) << format;
       }

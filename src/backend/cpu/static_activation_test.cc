@@ -96,7 +96,7 @@ TEST(ActivationQuant, ProductsAreThoseOfRoundedInputs) {
 
 // One linear after another: int8 activations handed over, against float rows that the second rounds by
 // itself.
-TEST(ActivationQuant, CodesGiveTheBitsOfRoundingLater) {
+TEST(ActivationQuant, Int8ActivationsGiveTheBitsOfRoundingLater) {
   for (const Isa isa : usable_isas())
     for (const int n_threads : {1, 2}) {
       const auto backend = make_cpu_backend({n_threads, false, isa});
@@ -108,6 +108,8 @@ TEST(ActivationQuant, CodesGiveTheBitsOfRoundingLater) {
             const Made first = make(*backend, {.n_out = width, .n_in = 96, .format = format});
             const Made gate_up = make(*backend, {.n_out = 2 * width, .n_in = 96, .format = format});
             const Made second = make(*backend, {.n_out = 80, .n_in = width, .x_quant = kQuant, .seed = 3});
+            first.weight->set_reader(*second.weight);
+            gate_up.weight->set_reader(*second.weight);
             const Tensor x = random_tensor({m, 96}, 4);
             const LinearInput input(x, LinearInput::Norm::kLayerNorm, norm_weight.view(), norm_bias.view(),
                                     1e-5F);
@@ -116,9 +118,9 @@ TEST(ActivationQuant, CodesGiveTheBitsOfRoundingLater) {
               ExecContext cx(*backend, arena, observer);
               std::vector<float> out;
               for (const Activation act : {Activation::kNone, Activation::kQuickGelu, Activation::kGelu}) {
-                const LinearInput f = cx.linear_for(*second.weight, *first.weight, input, act);
+                const LinearInput f = cx.linear(*first.weight, input, act);
                 EXPECT_EQ(f.is_int8(), observer == nullptr);
-                const LinearInput g = cx.gated_linear_for(*second.weight, act, *gate_up.weight, input);
+                const LinearInput g = cx.gated_linear(act, *gate_up.weight, input);
                 for (const LinearInput& middle : {f, g}) {
                   const std::vector<float> y = floats(cx.linear(*second.weight, middle));
                   out.insert(out.end(), y.begin(), y.end());
@@ -137,12 +139,13 @@ TEST(ActivationQuant, ARowThatIsNotFiniteStaysSo) {
   const auto backend = make_cpu_backend({2, false, std::nullopt});
   const Made first = make(*backend, {.n_out = 130, .n_in = 96});
   const Made second = make(*backend, {.n_out = 80, .n_in = 130, .x_quant = kQuant, .seed = 3});
+  first.weight->set_reader(*second.weight);
   for (const float bad : {INFINITY, static_cast<float>(NAN)}) {
     Tensor x = random_tensor({9, 96}, 4);
     x.view().row(4).f32()[17] = bad;
     Arena arena;
     ExecContext cx(*backend, arena);
-    const LinearInput f = cx.linear_for(*second.weight, *first.weight, x, Activation::kGelu);
+    const LinearInput f = cx.linear(*first.weight, x, Activation::kGelu);
     ASSERT_TRUE(f.is_int8());
     const TensorView y = cx.linear(*second.weight, f);
     for (std::int64_t r = 0; r < 9; ++r)
@@ -176,17 +179,25 @@ TEST(ActivationQuant, StoredLinearsGiveTheSameBits) {
   EXPECT_THROW(backend->prepare_linear(spec), Error);
 }
 
-TEST(ActivationQuant, Int8ActivationsNeedAWeightWithStaticParameters) {
+TEST(ActivationQuant, Int8ActivationsNeedAReaderWithParameters) {
   const auto backend = make_cpu_backend({1, false, std::nullopt});
   const Made plain = make(*backend, {.n_out = 64, .n_in = 64});
   const Made quantized = make(*backend, {.n_out = 64, .n_in = 64, .x_quant = kQuant});
   const Tensor x = random_tensor({3, 64}, 4);
   Arena arena;
   ExecContext cx(*backend, arena);
-  EXPECT_FALSE(cx.linear_for(*plain.weight, *plain.weight, x, Activation::kNone).is_int8());
-  const LinearInput int8 = cx.linear_for(*quantized.weight, *plain.weight, x, Activation::kNone);
+  const auto product = [&]() -> LinearInput { return cx.linear(*plain.weight, x, Activation::kNone); };
+  EXPECT_FALSE(product().is_int8()) << "nobody is known to read it";
+  const Made next = make(*backend, {.n_out = 64, .n_in = 64});
+  plain.weight->set_reader(*next.weight);
+  EXPECT_FALSE(product().is_int8()) << "its reader has no parameters";
+  plain.weight->set_reader(*quantized.weight);
+  const LinearInput int8 = product();
   ASSERT_TRUE(int8.is_int8());
   EXPECT_THROW(cx.linear(*plain.weight, int8), Error);
+  const Made narrow = make(*backend, {.n_out = 64, .n_in = 60, .x_quant = kQuant});
+  plain.weight->set_reader(*narrow.weight);
+  EXPECT_THROW(product(), Error) << "a reader of another width";
 }
 
 }  // namespace
