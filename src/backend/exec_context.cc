@@ -283,6 +283,12 @@ TensorView ExecContext::rms_norm(const TensorView& x, const TensorView& weight, 
   return y;
 }
 
+void ExecContext::rms_norm_inplace(TensorView x, const TensorView& weight, float eps) {
+  check_norm("rms_norm", x, weight);
+  const Bracket bracket(observer_, "norm");
+  backend_.rms_norm(x, weight, eps, x);
+}
+
 void ExecContext::rope(TensorView x, const TensorView& cos, const TensorView& sin) {
   check_heads("rope", x);
   check_same("rope", cos, sin);
@@ -378,6 +384,13 @@ void ExecContext::scatter_rows(const TensorView& src, std::span<const std::int32
   check_row_indices("scatter_rows", rows, dst.dim(0));
   const Bracket bracket(observer_, "rows");
   backend_.scatter_rows(src, rows, dst);
+}
+
+void ExecContext::add_rows(const TensorView& x, std::span<const std::int32_t> rows, TensorView h) {
+  const ArenaScope scratch(arena_);
+  const TensorView sum = gather_rows(h, rows);
+  add_inplace(sum, x);
+  scatter_rows(sum, rows, h);
 }
 
 TensorView ExecContext::patchify(const TensorView& picture, int patch_size_px) {

@@ -114,6 +114,7 @@ class ExecContext {
   TensorView rms_norm(const TensorView& x, const TensorView& weight, float eps);
   /// In place: x may be a strided [T, H, Dh] view.
   void layer_norm_inplace(TensorView x, const TensorView& weight, const TensorView& bias, float eps);
+  void rms_norm_inplace(TensorView x, const TensorView& weight, float eps);
   void rope(TensorView x, const TensorView& cos, const TensorView& sin);
   void activation(Activation kind, TensorView x);  // in place
   TensorView gated_activation(Activation kind, const TensorView& gate_up);
@@ -124,6 +125,8 @@ class ExecContext {
   void scale_rows(TensorView x, std::span<const float> factors);
   TensorView gather_rows(const TensorView& src, std::span<const std::int32_t> rows);
   void scatter_rows(const TensorView& src, std::span<const std::int32_t> rows, TensorView dst);
+  /// h[rows[i]] += x[i]; the rows are all different.
+  void add_rows(const TensorView& x, std::span<const std::int32_t> rows, TensorView h);
   /// Pixels behind the last whole patch are not read, as a convolution without padding does (SigLIP: 384 in
   /// patches of 14).
   TensorView patchify(const TensorView& picture, int patch_size_px);

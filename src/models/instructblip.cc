@@ -7,6 +7,7 @@
 // are refused by name.
 #include "base/error.h"
 #include "models/clip_image_processor.h"
+#include "models/llama_text.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/blip_vision.h"
@@ -43,7 +44,7 @@ InstructBlipConfig InstructBlipConfig::parse(const ModelSource& source) {
          "{}.text_config.model_type: \"{}\" is not supported; InstructBLIP is supported with llama (Flan-T5 "
          "is an encoder-decoder)",
          c.path(), type);
-  out.text = LlamaConfig::parse_nested(c, source.tie_word_embeddings);
+  out.text = parse_llama_text(c, source.tie_word_embeddings);
   const Json empty = Json::object();
   const auto part = [&](const char* key) {
     return c.find(key).value_or(JsonView(empty, fmt::format("{}.{}", c.path(), key)));

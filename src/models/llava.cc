@@ -7,6 +7,7 @@
 // over white (the reference does neither).
 #include "base/error.h"
 #include "models/clip_image_processor.h"
+#include "models/llama_text.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/llama_decoder.h"
@@ -45,7 +46,7 @@ LlavaConfig LlavaConfig::parse(const ModelSource& source) {
   const JsonView& c = source.config;
   if (!c.has("text_config")) return parse_original(source);
   LlavaConfig out;
-  out.text = LlamaConfig::parse_nested(c, source.tie_word_embeddings);
+  out.text = parse_llama_text(c, source.tie_word_embeddings);
   out.vision = LlavaVisionConfig::parse(c);
   out.image_token_id = static_cast<std::int32_t>(
       c.get_int("image_token_id", c.get_int("image_token_index", 32000, 0, 1 << 30), 0, 1 << 30));
@@ -62,7 +63,7 @@ LlavaConfig LlavaConfig::parse_original(const ModelSource& source) {
   const JsonView& c = source.config;
   LlavaConfig out;
   // Its model_type is "llava" or "llava_llama"; the numbers are LLaMA's.
-  out.text = LlamaConfig::parse_as(c, "llama");
+  out.text = LlamaConfig::parse(c, llama_defaults("llama", c));
   out.text.tie_word_embeddings = out.text.tie_word_embeddings || source.tie_word_embeddings;
   const std::string tower = c.at("mm_vision_tower").as_string();
   ClipVisionConfig& v = out.vision.tower;

@@ -15,6 +15,7 @@
 
 #include "base/error.h"
 #include "models/clip_image_processor.h"
+#include "models/llama_text.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/llama_decoder.h"
@@ -58,6 +59,7 @@ constexpr std::string_view kChatmlTemplate =
 
 struct LlavaNextConfig {
   LlamaConfig text;
+  std::string text_model_type;
   LlavaVisionConfig vision;
   std::int32_t image_token_id = 32000;
   std::vector<SizePx> pinpoints;  // canvases a picture may be fitted in
@@ -87,7 +89,8 @@ std::vector<SizePx> parse_pinpoints(const JsonView& value, int side) {
 LlavaNextConfig LlavaNextConfig::parse(const ModelSource& source) {
   const JsonView& c = source.config;
   LlavaNextConfig out;
-  out.text = LlamaConfig::parse_nested(c, source.tie_word_embeddings);
+  out.text = parse_llama_text(c, source.tie_word_embeddings);
+  out.text_model_type = c.at("text_config").get_string("model_type", "llama");
   out.vision = LlavaVisionConfig::parse(c);
   const int side = out.vision.tower.image_size_px;
   if (out.vision.tokens_per_picture() != out.vision.tower.n_patches())
@@ -223,7 +226,7 @@ LlavaNext::LlavaNext(const ModelSource& source) : config_(LlavaNextConfig::parse
   info_.image_placeholder = "<image>";
   info_.image_token_id = c.image_token_id;
   info_.never_sample = {c.image_token_id};
-  const std::string& type = c.text.model_type;
+  const std::string& type = c.text_model_type;
   // Yi calls itself llama; its vocabulary tells.
   const bool chatml = type == "qwen2" || (source.token_id && source.token_id("<|im_start|>"));
   info_.default_chat_template = type == "mistral" ? kMistralTemplate

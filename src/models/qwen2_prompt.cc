@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "models/llama_text.h"
 #include "nn/mrope.h"
 
 namespace triptych {
@@ -64,7 +65,8 @@ float temporal_step(const MediaPlan& plan, const Qwen2PromptRules& rules) {
 
 LlamaConfig parse_qwen2_vl_text(const JsonView& config, bool force_tie) {
   const JsonView text = config.find("text_config").value_or(config);
-  LlamaConfig out = LlamaConfig::parse(text, "qwen2_vl_text");
+  LlamaConfig out =
+      LlamaConfig::parse(text, llama_defaults(text.get_string("model_type", "qwen2_vl_text"), text));
   if (!text.has("rms_norm_eps")) out.rms_norm_eps = 1e-5F;
   if (!states_rope_theta(text)) out.rope.theta = 1e6;
   if (out.rope.mrope_section.empty()) {

@@ -14,22 +14,6 @@ namespace {
 
 constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;  // no published size is near; keeps products small
 
-struct Defaults {
-  std::int64_t vocab_size, hidden_size, intermediate_size, n_layers, n_heads, n_kv_heads, max_positions;
-  bool qkv_bias;
-};
-
-Defaults defaults_of(const std::string& type, const JsonView& config) {
-  if (type == "llama") return {32000, 4096, 11008, 32, 32, 0, 2048, false};
-  if (type == "mistral") return {32000, 4096, 14336, 32, 32, 8, 131072, false};
-  if (type == "qwen2") return {151936, 4096, 22016, 32, 32, 32, 32768, true};
-  if (type == "qwen2_vl" || type == "qwen2_vl_text" || type == "qwen2_5_vl" || type == "qwen2_5_vl_text")
-    return {152064, 8192, 29568, 80, 64, 8, 32768, true};
-  fail(ErrorCode::kUnsupported,
-       "{}.model_type: text model \"{}\" is not supported; supported: llama, mistral, qwen2", config.path(),
-       type);
-}
-
 bool same_bytes(const WeightEntry& a, const WeightEntry& b) {
   return a.view.dtype() == b.view.dtype() && a.view.shape() == b.view.shape() &&
          std::memcmp(a.view.cdata(), b.view.cdata(), a.view.size_bytes()) == 0;
@@ -37,24 +21,8 @@ bool same_bytes(const WeightEntry& a, const WeightEntry& b) {
 
 }  // namespace
 
-LlamaConfig LlamaConfig::parse(const JsonView& c, std::string_view default_model_type) {
-  return parse_as(c, c.get_string("model_type", default_model_type));
-}
-
-LlamaConfig LlamaConfig::parse_nested(const JsonView& config, bool force_tie) {
-  LlamaConfig out = parse(config.at("text_config"), "llama");
-  if (!out.tie_stated && config.has("tie_word_embeddings")) {
-    out.tie_stated = true;
-    out.tie_word_embeddings = config.get_bool("tie_word_embeddings", false);
-  }
-  out.tie_word_embeddings = out.tie_word_embeddings || force_tie;
-  return out;
-}
-
-LlamaConfig LlamaConfig::parse_as(const JsonView& c, std::string model_type) {
+LlamaConfig LlamaConfig::parse(const JsonView& c, const LlamaDefaults& d) {
   LlamaConfig out;
-  out.model_type = std::move(model_type);
-  const Defaults d = defaults_of(out.model_type, c);
   out.vocab_size = c.get_int("vocab_size", d.vocab_size, 1, kMaxWidth);
   out.hidden_size = c.get_int("hidden_size", d.hidden_size, 1, kMaxWidth);
   out.intermediate_size = c.get_int("intermediate_size", d.intermediate_size, 1, kMaxWidth);
@@ -73,10 +41,10 @@ LlamaConfig LlamaConfig::parse_as(const JsonView& c, std::string model_type) {
       c.get_int("max_position_embeddings", d.max_positions, 1, std::int64_t{1} << 31);
   out.rms_norm_eps = static_cast<float>(c.get_double("rms_norm_eps", 1e-6));
   out.hidden_act = get_activation(c, "hidden_act", Activation::kSilu);
-  const bool qwen2 = d.qkv_bias;
-  out.qkv_bias = qwen2 || c.get_bool("attention_bias", false);
-  out.o_bias = !qwen2 && c.get_bool("attention_bias", false);
-  out.mlp_bias = !qwen2 && c.get_bool("mlp_bias", false);
+  out.qkv_bias = d.qkv_bias || c.get_bool("attention_bias", false);
+  out.o_bias = !d.qkv_bias && c.get_bool("attention_bias", false);
+  out.mlp_bias = !d.qkv_bias && c.get_bool("mlp_bias", false);
+  out.qk_norm = d.qk_norm;
   out.tie_stated = c.has("tie_word_embeddings");
   out.tie_word_embeddings = c.get_bool("tie_word_embeddings", false);
   out.rope = RopeConfig::parse(c, out.head_dim, 10000.0, out.max_position_embeddings);
@@ -86,10 +54,10 @@ LlamaConfig LlamaConfig::parse_as(const JsonView& c, std::string model_type) {
         static_cast<double>(out.rope.original_max_positions) * std::max(1.0, out.rope.factor));
   // A sliding window is exact as long as no context is longer than it; longer ones are refused rather than
   // computed wrongly.
-  const bool window_used = out.model_type == "mistral" || c.get_bool("use_sliding_window", false);
-  const bool window_default = out.model_type == "mistral" && !c.raw().contains("sliding_window");
+  const bool window_used = d.sliding_window.has_value() || c.get_bool("use_sliding_window", false);
+  const bool window_default = d.sliding_window.has_value() && !c.raw().contains("sliding_window");
   if (window_used && (window_default || c.has("sliding_window"))) {
-    const std::int64_t window = c.get_int("sliding_window", 4096, 1);
+    const std::int64_t window = c.get_int("sliding_window", d.sliding_window.value_or(1), 1);
     if (window < out.max_position_embeddings) {
       log_info("{}: sliding_window {}: the context is limited to it", c.path(), window);
       out.max_position_embeddings = window;
@@ -119,6 +87,10 @@ LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::s
                                      {"self_attn.k_proj", kv, bias(config.qkv_bias)},
                                      {"self_attn.v_proj", kv, bias(config.qkv_bias)}};
     layer.qkv_proj = b.linear_stack(qkv, d);
+    if (config.qk_norm) {
+      layer.q_norm = RmsNorm::bind(b, "self_attn.q_norm", config.head_dim, config.rms_norm_eps);
+      layer.k_norm = RmsNorm::bind(b, "self_attn.k_norm", config.head_dim, config.rms_norm_eps);
+    }
     layer.o_proj = b.linear("self_attn.o_proj", d, q, bias(config.o_bias));
     layer.post_attention_layernorm = RmsNorm::bind(b, "post_attention_layernorm", d, config.rms_norm_eps);
     const Binder::StackPart gate_up[] = {{"mlp.gate_proj", f, bias(config.mlp_bias)},
@@ -159,8 +131,9 @@ LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::s
   return out;
 }
 
-TensorView LlamaDecoder::self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
-                                        const RopeAngles& angles, const Step& step) const {
+TensorView LlamaDecoder::self_attention(ExecContext& cx, int index, const LinearInput& x,
+                                        const RunningStep& step) const {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const std::int64_t dh = config_.head_dim;
   const std::int64_t hq = config_.n_heads;
   const std::int64_t hkv = config_.n_kv_heads;
@@ -168,31 +141,45 @@ TensorView LlamaDecoder::self_attention(ExecContext& cx, const Layer& layer, int
   TensorView q = qkv.cols(0, hq * dh).split_last(hq, dh);                             // [T, H, Dh]
   TensorView k = qkv.cols(hq * dh, (hq + hkv) * dh).split_last(hkv, dh);              // [T, Hkv, Dh]
   TensorView v = qkv.cols((hq + hkv) * dh, (hq + 2 * hkv) * dh).split_last(hkv, dh);  // [T, Hkv, Dh]
-  cx.rope(q, angles.cos, angles.sin);
-  cx.rope(k, angles.cos, angles.sin);
-  cx.kv_append(*step.kv_cache, index, k, v, step.kv_slots);
+  if (config_.qk_norm) {
+    cx.rms_norm_inplace(q, layer.q_norm->weight, layer.q_norm->eps);
+    cx.rms_norm_inplace(k, layer.k_norm->weight, layer.k_norm->eps);
+  }
+  cx.rope(q, step.angles.cos, step.angles.sin);
+  cx.rope(k, step.angles.cos, step.angles.sin);
+  cx.kv_append(*step.inputs.kv_cache, index, k, v, step.inputs.kv_slots);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dh));
-  return cx.paged_attention(*step.kv_cache, index, step.sequences, scale, q);  // [T, H Dh]
+  return cx.paged_attention(*step.inputs.kv_cache, index, step.inputs.sequences, scale, q);  // [T, H Dh]
 }
 
-TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step) const {
-  const RopeAngles angles = rope_.angles(cx, step.positions, step.sequences);
-  const LogitRows logit_rows(cx, step.logit_rows, h);
-  for (int i = 0; i < config_.n_layers; ++i) {
-    const Layer& layer = layers_[static_cast<std::size_t>(i)];
-    cx.block({taps_, "layers", i}, h, [&] {
-      const LinearInput x = cx.tap_input(layer.input_layernorm.of(h), "input_layernorm");
-      TensorView a = self_attention(cx, layer, i, x, angles, step);  // [T, H Dh]
-      if (i + 1 == config_.n_layers) logit_rows.keep(cx, a, h);
-      cx.linear_add(*layer.o_proj, a, h, "self_attn");  // [T, D]
-      const Activations f = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj,
-                                            layer.post_attention_layernorm.of(h));  // [T, F]
-      cx.linear_add(*layer.down_proj, f, h, "mlp");                                 // [T, D]
-    });
-  }
+void LlamaDecoder::block(ExecContext& cx, int index, TensorView& h, const RunningStep& step) const {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  cx.block({taps_, "layers", index}, h, [&] {
+    const LinearInput x = cx.tap_input(layer.input_layernorm.of(h), "input_layernorm");
+    TensorView a = self_attention(cx, index, x, step);  // [T, H Dh]
+    if (index + 1 == config_.n_layers) step.logit_rows.keep(cx, a, h);
+    cx.linear_add(*layer.o_proj, a, h, "self_attn");  // [T, D]
+    const Activations f = cx.gated_linear(config_.hidden_act, *layer.gate_up_proj,
+                                          layer.post_attention_layernorm.of(h));  // [T, F]
+    cx.linear_add(*layer.down_proj, f, h, "mlp");                                 // [T, D]
+  });
+  for (const AddedRows& added : step.inputs.added_rows)
+    if (added.after_layer == index) cx.add_rows(added.rows, added.at_rows, h);
+}
+
+TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step, LayerRange layers) const {
+  TRIPTYCH_CHECK(0 <= layers.first && layers.first < layers.end && layers.end <= config_.n_layers,
+                 "[llama_decoder] layers {} to {} of {}", layers.first, layers.end, config_.n_layers);
+  const bool is_last = layers.end == config_.n_layers;
+  const bool adds_at_the_end =
+      std::any_of(step.added_rows.begin(), step.added_rows.end(),
+                  [&](const AddedRows& added) { return added.after_layer + 1 == config_.n_layers; });
+  const RunningStep running{step, rope_.angles(cx, step.positions, step.sequences),
+                            LogitRows(cx, step.logit_rows, h, is_last && !adds_at_the_end)};
+  for (int i = layers.first; i < layers.end; ++i) block(cx, i, h, running);
+  if (!is_last) return h;  // [T, D]
   if (cx.tapping()) cx.tap(norm_(cx, h), "{}.norm", taps_);
-  TensorView last = logit_rows.of(cx, h);       // [n, D]
-  return cx.linear(*lm_head_, norm_.of(last));  // [n, V]
+  return running.logit_rows.of(cx, h);  // [n, D]
 }
 
 }  // namespace triptych

@@ -1,25 +1,42 @@
-// The decoder of LLaMA (Touvron et al. 2023) and what followed its layout: Vicuna, Mistral, Qwen2 and the
-// language model of Qwen2-VL. They differ in numbers only (grouped heads, biases, rotary scaling), so one
-// file serves the families that embed them. Reference: transformers 5.24, modeling_llama.py,
-// modeling_mistral.py, modeling_qwen2.py.
+// The decoder of LLaMA (Touvron et al. 2023) and what followed its layout: Vicuna, Mistral, Qwen2, Qwen3.
+// They differ in numbers only (grouped heads, biases, norms of q and k, rotary scaling), which the families
+// that embed them give. Reference: transformers 5.24, modeling_llama.py, modeling_mistral.py,
+// modeling_qwen2.py, modeling_qwen3.py.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/exec_context.h"
 #include "base/json.h"
+#include "nn/logit_rows.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
 #include "weights/weights.h"
 
 namespace triptych {
 
+/// The numbers a text configuration leaves out, and what its class does whatever the file says. The values
+/// here are LlamaConfig's.
+struct LlamaDefaults {
+  std::int64_t vocab_size = 32000;
+  std::int64_t hidden_size = 4096;
+  std::int64_t intermediate_size = 11008;
+  std::int64_t n_layers = 32;
+  std::int64_t n_heads = 32;
+  std::int64_t n_kv_heads = 0;  // 0: as many as there are heads
+  std::int64_t max_positions = 2048;
+  bool qkv_bias = false;  // q, k and v have biases and nothing else has; false: attention_bias, mlp_bias
+  bool qk_norm = false;   // every head of q and k is normed (Qwen3)
+  std::optional<std::int64_t> sliding_window =
+      {};  // tokens; attention is in a window unless the file says null
+};
+
 struct LlamaConfig {
-  std::string model_type;
   std::int64_t vocab_size = 0;
   std::int64_t hidden_size = 0;        // D
   std::int64_t intermediate_size = 0;  // F
@@ -33,21 +50,14 @@ struct LlamaConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;
+  bool qk_norm = false;
   bool tie_word_embeddings = false;
   bool tie_stated = false;  // whether the file says so at all
   RopeConfig rope;
 
-  /// Parses a text configuration of model_type llama, mistral or qwen2 (also the flat configuration of
-  /// Qwen2-VL). What the file leaves out takes the default of the class: LlamaConfig (4096, 11008, 32 layers,
-  /// 32 heads, vocabulary 32000, 2048 positions, eps 1e-6, theta 1e4), MistralConfig (14336, 8 kv heads,
-  /// 131072 positions, window 4096), Qwen2Config (4096, 22016, vocabulary 151936, 32 kv heads, 32768
-  /// positions, q, k and v with bias). Every number is checked; errors name the field.
-  static LlamaConfig parse(const JsonView& text_config, std::string_view default_model_type);
-  /// The same, taking the numbers of this model type whatever the file calls itself.
-  static LlamaConfig parse_as(const JsonView& text_config, std::string model_type);
-  /// text_config of a composed configuration. tie_word_embeddings is looked for there, then at the top;
-  /// `force_tie` overrides.
-  static LlamaConfig parse_nested(const JsonView& config, bool force_tie);
+  /// Parses a text configuration; what it leaves out is `defaults`, rms_norm_eps 1e-6 and rope_theta 1e4.
+  /// Every number is checked; errors name the field.
+  static LlamaConfig parse(const JsonView& text_config, const LlamaDefaults& defaults);
 };
 
 class LlamaDecoder {
@@ -64,27 +74,53 @@ class LlamaDecoder {
     return cx.embedding(*embed_tokens_, ids);
   }
 
+  /// Rows that are added to h behind a layer: features from inside a tower, at the places of its tokens
+  /// (DeepStack, Meng et al. 2024).
+  struct AddedRows {
+    int after_layer = 0;
+    TensorView rows;                        // [n, D]
+    std::span<const std::int32_t> at_rows;  // [n] rows of h, all different
+  };
   struct Step {
     std::span<const std::int32_t> positions;  // [n_axes * T]
     std::span<const KvSequence> sequences;
     std::span<const std::int32_t> kv_slots;
     KvCache* kv_cache = nullptr;
     std::span<const std::int32_t> logit_rows;
+    std::span<const AddedRows> added_rows = {};
+  };
+  struct LayerRange {
+    int first = 0;
+    int end = 0;  // one behind the last
   };
   /// h [T, D] is used up; returns logits [n logit rows, V].
-  TensorView forward(ExecContext& cx, TensorView h, const Step& step) const;
+  TensorView forward(ExecContext& cx, TensorView h, const Step& step) const {
+    return logits(cx, forward(cx, h, step, {0, config_.n_layers}));
+  }
+  /// Some layers, at least one. h [T, D] is used up; returns h [T, D], behind the last layer of all only the
+  /// logit rows of it [n, D].
+  TensorView forward(ExecContext& cx, TensorView h, const Step& step, LayerRange layers) const;
+  /// The final norm and the head: h [n, D] -> [n, V].
+  TensorView logits(ExecContext& cx, const TensorView& h) const { return cx.linear(*lm_head_, norm_.of(h)); }
 
  private:
   struct Layer {
     RmsNorm input_layernorm;
     std::unique_ptr<LinearWeight> qkv_proj;  // [(H + 2 Hkv) Dh, D]
+    std::optional<RmsNorm> q_norm, k_norm;   // over Dh
     std::unique_ptr<LinearWeight> o_proj;    // [D, H Dh]
     RmsNorm post_attention_layernorm;
     std::unique_ptr<LinearWeight> gate_up_proj;  // [2F, D]
     std::unique_ptr<LinearWeight> down_proj;     // [D, F]
   };
-  TensorView self_attention(ExecContext& cx, const Layer& layer, int index, const LinearInput& x,
-                            const RopeAngles& rope, const Step& step) const;
+  // A step and what its blocks share.
+  struct RunningStep {
+    const Step& inputs;
+    RopeAngles angles;
+    LogitRows logit_rows;
+  };
+  void block(ExecContext& cx, int index, TensorView& h, const RunningStep& step) const;
+  TensorView self_attention(ExecContext& cx, int index, const LinearInput& x, const RunningStep& step) const;
 
   LlamaConfig config_;
   std::string taps_;

@@ -12,9 +12,10 @@ namespace triptych {
 class LogitRows {
  public:
   /// `rows` of h [T, D]. Before the layers, so that its memory outlives their scopes. Nothing is left out
-  /// while taps are recorded: they show whole layers.
-  LogitRows(ExecContext& cx, std::span<const std::int32_t> rows, const TensorView& h)
-      : rows_(rows), narrow_(!cx.tapping() && static_cast<std::int64_t>(rows.size()) < h.dim(0)) {
+  /// while taps are recorded: they show whole layers. `may_narrow` false: nor otherwise.
+  LogitRows(ExecContext& cx, std::span<const std::int32_t> rows, const TensorView& h, bool may_narrow = true)
+      : rows_(rows),
+        narrow_(may_narrow && !cx.tapping() && static_cast<std::int64_t>(rows.size()) < h.dim(0)) {
     if (narrow_) last_ = cx.empty({static_cast<std::int64_t>(rows.size()), h.dim(1)});
   }
 
