@@ -5,22 +5,13 @@
 #include <cstdint>
 #include <span>
 
+#include "backend/activation.h"
 #include "backend/kv_dtype.h"
 #include "tensor/activation_quant.h"
 #include "tensor/dtype.h"
 #include "tensor/tensor.h"
 
 namespace triptych {
-
-enum class Activation {
-  kNone,
-  kGelu,       // x * Phi(x), by erf
-  kGeluTanh,   // the tanh approximation
-  kQuickGelu,  // x * sigmoid(1.702 x)
-  kSilu,       // x * sigmoid(x)
-  kRelu,
-  kRelu2,  // max(x, 0)^2
-};
 
 /// What a linear multiplies: rows, or the norm of rows, which a backend may compute as it reads them, or
 /// int8 activations that the linear before has written.

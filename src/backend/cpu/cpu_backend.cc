@@ -72,7 +72,7 @@ cpu::LinearArgs linear_args(const LinearInput& x, const LinearEpilogue& epilogue
                             const TensorView& y) {
   cpu::LinearArgs args = {};
   args.n_rows = x.rows.dim(0);
-  args.function = cpu::function_of(epilogue.activation);
+  args.function = epilogue.activation;
   args.x_quant = epilogue.x_quant;
   if (x.is_int8()) {
     args.x_int8 = x.rows.as<std::int8_t>();
@@ -257,16 +257,16 @@ class CpuBackend final : public Backend {
   void activation(Activation kind, const TensorView& x, TensorView& y) override {
     const Rows from(x);
     const Rows to(y);
-    over_rows(from.n, 16 * from.width, [this, from, to, function = cpu::function_of(kind)](std::int64_t i) {
-      runtime_.pointwise.epilogue({function, from.width, from.row(i), nullptr, nullptr, to.row(i)});
+    over_rows(from.n, 16 * from.width, [this, from, to, kind](std::int64_t i) {
+      runtime_.pointwise.epilogue({kind, from.width, from.row(i), nullptr, nullptr, to.row(i)});
     });
   }
   void gated_activation(Activation kind, const TensorView& gate_up, TensorView& y) override {
     const Rows from(gate_up);
     const Rows to(y);
-    over_rows(to.n, 24 * to.width, [this, from, to, function = cpu::function_of(kind)](std::int64_t i) {
+    over_rows(to.n, 24 * to.width, [this, from, to, kind](std::int64_t i) {
       runtime_.pointwise.gated(
-          {function, to.width, from.row(i), from.row(i) + to.width, nullptr, nullptr, to.row(i)});
+          {kind, to.width, from.row(i), from.row(i) + to.width, nullptr, nullptr, to.row(i)});
     });
   }
   void add(const TensorView& a, const TensorView& b, TensorView& y) override {

@@ -15,7 +15,7 @@ struct LinearArgs {
   std::int64_t n_rows;
   const float* x;
   std::ptrdiff_t x_stride;
-  kernels::Function function;
+  Activation function;
   const float* residual;  // may be null, may be y
   std::ptrdiff_t residual_stride;
   float* y;

@@ -64,7 +64,7 @@ void run(benchmark::State& state, bool many, DType dtype) {
   std::vector<float> y(static_cast<std::size_t>(m * n));
   const auto product = [&] {
     for (const auto& weight : w.weights) {
-      const LinearCall call(*weight, {m, x.data(), k, kernels::Function::kNone, nullptr, 0, y.data(), n});
+      const LinearCall call(*weight, {m, x.data(), k, Activation::kNone, nullptr, 0, y.data(), n});
       if (many) {
         linear_many_rows(runtime, call);
       } else {

@@ -49,7 +49,7 @@ void run(benchmark::State& state, const char* format) {
   std::vector<float> y(static_cast<std::size_t>(m * n));
   const auto product = [&] {
     for (const auto& weight : weights)
-      weight->multiply(runtime, {m, x.data(), k, kernels::Function::kNone, nullptr, 0, y.data(), n});
+      weight->multiply(runtime, {m, x.data(), k, Activation::kNone, nullptr, 0, y.data(), n});
   };
   product();
   const double operations = 2.0 * static_cast<double>(m * n * k * n_copies);

@@ -107,7 +107,7 @@ namespace {
 void quantize_static(const Runtime& runtime, const ActivationQuant& quant, std::int64_t k, const float* x,
                      std::int8_t* q, float& scale, std::int32_t& sum) {
   scale = quant.step;
-  runtime.pointwise.epilogue({kernels::Function::kNone,
+  runtime.pointwise.epilogue({Activation::kNone,
                               k,
                               x,
                               nullptr,

@@ -94,26 +94,6 @@ void Runtime::reserve_thread_scratch(std::size_t n_floats) {
   for (ScratchBuffer& scratch : per_thread_) scratch.reserve(n_floats);
 }
 
-kernels::Function function_of(Activation activation) noexcept {
-  switch (activation) {
-    case Activation::kNone:
-      return kernels::Function::kNone;
-    case Activation::kGelu:
-      return kernels::Function::kGelu;
-    case Activation::kGeluTanh:
-      return kernels::Function::kGeluTanh;
-    case Activation::kQuickGelu:
-      return kernels::Function::kQuickGelu;
-    case Activation::kSilu:
-      return kernels::Function::kSilu;
-    case Activation::kRelu:
-      return kernels::Function::kRelu;
-    case Activation::kRelu2:
-      return kernels::Function::kRelu2;
-  }
-  return kernels::Function::kNone;
-}
-
 ElementType element_type_of(DType dtype, const std::string& tensor) {
   if (dtype == DType::kF32) return ElementType::kF32;
   if (dtype == DType::kF16) return ElementType::kF16;

@@ -110,9 +110,6 @@ class Runtime {
   std::vector<ScratchBuffer> per_thread_;
 };
 
-/// The kernels' name of a function.
-kernels::Function function_of(Activation activation) noexcept;
-
 /// The kernels' name of a type; throws Error(kUnsupported) that names the tensor for others.
 ElementType element_type_of(DType dtype, const std::string& tensor);
 

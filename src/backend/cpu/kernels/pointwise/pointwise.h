@@ -7,16 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "backend/activation.h"
 #include "backend/cpu/kernels/element_type.h"
 
-namespace triptych {
-enum class Activation;  // backend/op_args.h
-}
-
 namespace triptych::kernels {
-
-/// The same functions in the same order as Activation, which has no place in files for one instruction set.
-enum class Function : int { kNone, kGelu, kGeluTanh, kQuickGelu, kSilu, kRelu, kRelu2, kExp };
 
 /// Where results become int8 activations instead of floats: q = (v - offset) / step to nearest even, in -128
 /// .. 127. The same bits from every implementation for the same v.
@@ -30,7 +24,7 @@ struct Int8Output {
 
 /// y = f(x + bias) + residual; bias and residual may be null.
 struct EpilogueArgs {
-  Function function;
+  Activation function;
   ptrdiff_t n;
   const float* x;
   const float* bias;
@@ -44,7 +38,7 @@ struct EpilogueArgs {
 
 /// y = f(gate + gate_bias) * (up + up_bias); biases may be null.
 struct GatedArgs {
-  Function function;
+  Activation function;
   ptrdiff_t n;
   const float* gate;
   const float* up;

@@ -11,7 +11,7 @@ namespace {
 
 void BM_Function(benchmark::State& state) {
   const PointwiseKernels& kernels = pointwise_kernels(active_features());
-  const Function function = static_cast<Function>(state.range(0));
+  const Activation function = static_cast<Activation>(state.range(0));
   std::vector<float> x(2048);
   for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 97) * 0.1F - 4.8F;
   std::vector<float> y(x.size());

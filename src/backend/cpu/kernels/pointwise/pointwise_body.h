@@ -25,23 +25,23 @@ TRIPTYCH_INLINE Vf gelu_tanh_gate(Vf x) {
   return vlogistic(u, vfma(x, inner_low, vfma(x, inner, vsub(vzero(), u))));
 }
 
-template <Function F>
+template <Activation F>
 TRIPTYCH_INLINE Vf apply(Vf x) {
-  if constexpr (F == Function::kGelu) {
+  if constexpr (F == Activation::kGelu) {
     return vmul(x, vnormal_cdf(x));
-  } else if constexpr (F == Function::kGeluTanh) {
+  } else if constexpr (F == Activation::kGeluTanh) {
     return vmul(x, gelu_tanh_gate(x));
-  } else if constexpr (F == Function::kQuickGelu) {
+  } else if constexpr (F == Activation::kQuickGelu) {
     const Vf u = vmul(x, vset(1.702F));
     return vmul(x, vlogistic(u, vfma(x, vset(1.702F), vsub(vzero(), u))));
-  } else if constexpr (F == Function::kSilu) {
+  } else if constexpr (F == Activation::kSilu) {
     return vmul(x, vlogistic(x, vzero()));
-  } else if constexpr (F == Function::kRelu) {
+  } else if constexpr (F == Activation::kRelu) {
     return vmax(vzero(), x);
-  } else if constexpr (F == Function::kRelu2) {
+  } else if constexpr (F == Activation::kRelu2) {
     const Vf r = vmax(vzero(), x);
     return vmul(r, r);
-  } else if constexpr (F == Function::kExp) {
+  } else if constexpr (F == Activation::kExp) {
     return vexp(x);
   } else {
     return x;
@@ -49,14 +49,14 @@ TRIPTYCH_INLINE Vf apply(Vf x) {
 }
 
 // The same with short polynomials; other functions have no faster form.
-template <Function F>
+template <Activation F>
 TRIPTYCH_INLINE Vf apply_lean(Vf x) {
-  if constexpr (F == Function::kGeluTanh) {
+  if constexpr (F == Activation::kGeluTanh) {
     // 2 sqrt(2 / pi) / ln 2 (x + 0.044715 x^3)
     return vmul(x, vlogistic2_lean(vmul(x, vfma(vmul(x, x), vset(0.102943240F), vset(2.30220819F)))));
-  } else if constexpr (F == Function::kQuickGelu) {
+  } else if constexpr (F == Activation::kQuickGelu) {
     return vmul(x, vlogistic2_lean(vmul(x, vset(2.45546696F))));  // 1.702 / ln 2
-  } else if constexpr (F == Function::kSilu) {
+  } else if constexpr (F == Activation::kSilu) {
     return vmul(x, vlogistic2_lean(vmul(x, vset(1.44269504F))));
   } else {
     return apply<F>(x);
@@ -96,7 +96,7 @@ class Output {
   Vf zeros_ = vzero();
 };
 
-template <Function F, bool kLean = false>
+template <Activation F, bool kLean = false>
 void epilogue_of(const EpilogueArgs& e) {
   Output output(e.y, e.int8);
   for (ptrdiff_t i = 0; i < e.n; i += kLanes) {
@@ -111,7 +111,7 @@ void epilogue_of(const EpilogueArgs& e) {
   output.finish();
 }
 
-template <Function F, bool kLean = false>
+template <Activation F, bool kLean = false>
 void gated_of(const GatedArgs& t) {
   Output output(t.y, t.int8);
   for (ptrdiff_t i = 0; i < t.n; i += kLanes) {
@@ -129,43 +129,43 @@ void gated_of(const GatedArgs& t) {
 
 void epilogue(const EpilogueArgs& e) {
   switch (e.function) {
-    case Function::kNone:
-      return epilogue_of<Function::kNone>(e);
-    case Function::kGelu:
-      return epilogue_of<Function::kGelu>(e);
-    case Function::kGeluTanh:
-      return e.lean ? epilogue_of<Function::kGeluTanh, true>(e) : epilogue_of<Function::kGeluTanh>(e);
-    case Function::kQuickGelu:
-      return e.lean ? epilogue_of<Function::kQuickGelu, true>(e) : epilogue_of<Function::kQuickGelu>(e);
-    case Function::kSilu:
-      return e.lean ? epilogue_of<Function::kSilu, true>(e) : epilogue_of<Function::kSilu>(e);
-    case Function::kRelu:
-      return epilogue_of<Function::kRelu>(e);
-    case Function::kRelu2:
-      return epilogue_of<Function::kRelu2>(e);
-    case Function::kExp:
-      return epilogue_of<Function::kExp>(e);
+    case Activation::kNone:
+      return epilogue_of<Activation::kNone>(e);
+    case Activation::kGelu:
+      return epilogue_of<Activation::kGelu>(e);
+    case Activation::kGeluTanh:
+      return e.lean ? epilogue_of<Activation::kGeluTanh, true>(e) : epilogue_of<Activation::kGeluTanh>(e);
+    case Activation::kQuickGelu:
+      return e.lean ? epilogue_of<Activation::kQuickGelu, true>(e) : epilogue_of<Activation::kQuickGelu>(e);
+    case Activation::kSilu:
+      return e.lean ? epilogue_of<Activation::kSilu, true>(e) : epilogue_of<Activation::kSilu>(e);
+    case Activation::kRelu:
+      return epilogue_of<Activation::kRelu>(e);
+    case Activation::kRelu2:
+      return epilogue_of<Activation::kRelu2>(e);
+    case Activation::kExp:
+      return epilogue_of<Activation::kExp>(e);
   }
 }
 
 void gated(const GatedArgs& t) {
   switch (t.function) {
-    case Function::kNone:
-      return gated_of<Function::kNone>(t);
-    case Function::kGelu:
-      return gated_of<Function::kGelu>(t);
-    case Function::kGeluTanh:
-      return t.lean ? gated_of<Function::kGeluTanh, true>(t) : gated_of<Function::kGeluTanh>(t);
-    case Function::kQuickGelu:
-      return t.lean ? gated_of<Function::kQuickGelu, true>(t) : gated_of<Function::kQuickGelu>(t);
-    case Function::kSilu:
-      return t.lean ? gated_of<Function::kSilu, true>(t) : gated_of<Function::kSilu>(t);
-    case Function::kRelu:
-      return gated_of<Function::kRelu>(t);
-    case Function::kRelu2:
-      return gated_of<Function::kRelu2>(t);
-    case Function::kExp:
-      return gated_of<Function::kExp>(t);
+    case Activation::kNone:
+      return gated_of<Activation::kNone>(t);
+    case Activation::kGelu:
+      return gated_of<Activation::kGelu>(t);
+    case Activation::kGeluTanh:
+      return t.lean ? gated_of<Activation::kGeluTanh, true>(t) : gated_of<Activation::kGeluTanh>(t);
+    case Activation::kQuickGelu:
+      return t.lean ? gated_of<Activation::kQuickGelu, true>(t) : gated_of<Activation::kQuickGelu>(t);
+    case Activation::kSilu:
+      return t.lean ? gated_of<Activation::kSilu, true>(t) : gated_of<Activation::kSilu>(t);
+    case Activation::kRelu:
+      return gated_of<Activation::kRelu>(t);
+    case Activation::kRelu2:
+      return gated_of<Activation::kRelu2>(t);
+    case Activation::kExp:
+      return gated_of<Activation::kExp>(t);
   }
 }
 

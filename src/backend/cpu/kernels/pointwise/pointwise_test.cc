@@ -9,29 +9,29 @@
 namespace triptych::kernels {
 namespace {
 
-constexpr Function kFunctions[] = {Function::kNone,      Function::kGelu, Function::kGeluTanh,
-                                   Function::kQuickGelu, Function::kSilu, Function::kRelu,
-                                   Function::kRelu2,     Function::kExp};
+constexpr Activation kFunctions[] = {Activation::kNone,      Activation::kGelu, Activation::kGeluTanh,
+                                     Activation::kQuickGelu, Activation::kSilu, Activation::kRelu,
+                                     Activation::kRelu2,     Activation::kExp};
 
-double exact(Function function, float value) {
+double exact(Activation function, float value) {
   const long double x = static_cast<long double>(value);
   const auto logistic = [](long double u) { return 1.0L / (1.0L + std::exp(-u)); };
   switch (function) {
-    case Function::kNone:
+    case Activation::kNone:
       return static_cast<double>(x);
-    case Function::kGelu:
+    case Activation::kGelu:
       return static_cast<double>(x * 0.5L * std::erfc(-x * 0.70710678118654752440L));
-    case Function::kGeluTanh:
+    case Activation::kGeluTanh:
       return static_cast<double>(x * logistic(2 * 0.79788456080286535588L * (x + 0.044715L * x * x * x)));
-    case Function::kQuickGelu:
+    case Activation::kQuickGelu:
       return static_cast<double>(x * logistic(static_cast<long double>(1.702F) * x));
-    case Function::kSilu:
+    case Activation::kSilu:
       return static_cast<double>(x * logistic(x));
-    case Function::kRelu:
+    case Activation::kRelu:
       return value < 0 ? 0 : static_cast<double>(x);
-    case Function::kRelu2:
+    case Activation::kRelu2:
       return value < 0 ? 0 : static_cast<double>(x * x);
-    case Function::kExp:
+    case Activation::kExp:
       return static_cast<double>(std::exp(x));
   }
   return 0;
@@ -43,7 +43,7 @@ struct Worst {
   double ulp = 0;
   float at = 0;
 };
-Worst sweep(const PointwiseKernels& kernels, Function function, bool negative, float smallest,
+Worst sweep(const PointwiseKernels& kernels, Activation function, bool negative, float smallest,
             float largest) {
   const std::uint32_t end = std::bit_cast<std::uint32_t>(largest);
   const std::uint32_t step = std::getenv("TRIPTYCH_EMULATED") != nullptr ? 65521 : 1009;
@@ -63,7 +63,7 @@ Worst sweep(const PointwiseKernels& kernels, Function function, bool negative, f
 }
 
 struct Bound {
-  Function function;
+  Activation function;
   const char* name;
   double max_ulp;           // for x >= -limit
   double max_ulp_negative;  // for every x
@@ -75,7 +75,7 @@ TEST(Pointwise, LeanVersionsKeepTheirBounds) {
   for (float v = -80.0F; v < 80.0F; v += 0.00317F) x.push_back(v);
   for (const float v : {0.0F, -0.0F, 1e-30F, -1e-30F, 1e30F, 3e38F}) x.push_back(v);
   for (const Isa isa : usable_isas())
-    for (const Function function : {Function::kGeluTanh, Function::kQuickGelu, Function::kSilu}) {
+    for (const Activation function : {Activation::kGeluTanh, Activation::kQuickGelu, Activation::kSilu}) {
       std::vector<float> y(x.size());
       pointwise_kernels(isa).epilogue(
           {function, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data(), true});
@@ -99,11 +99,11 @@ TEST(Pointwise, LeanVersionsKeepTheirBounds) {
 // rounding counts: the second bound.
 TEST(Pointwise, ErrorsOverADenseSweep) {
   const Bound bounds[] = {
-      {Function::kExp, "exp", 1.0, 1.0, 87.3F},
-      {Function::kGelu, "gelu", 3.4, 7.6, 5.0F},
-      {Function::kGeluTanh, "gelu_tanh", 3.0, 50.0, 6.0F},
-      {Function::kQuickGelu, "quick_gelu", 3.0, 30.0, 50.0F},
-      {Function::kSilu, "silu", 3.0, 50.0, 87.0F},
+      {Activation::kExp, "exp", 1.0, 1.0, 87.3F},
+      {Activation::kGelu, "gelu", 3.4, 7.6, 5.0F},
+      {Activation::kGeluTanh, "gelu_tanh", 3.0, 50.0, 6.0F},
+      {Activation::kQuickGelu, "quick_gelu", 3.0, 30.0, 50.0F},
+      {Activation::kSilu, "silu", 3.0, 50.0, 87.0F},
   };
   const PointwiseKernels* last = nullptr;
   for (const Isa isa : usable_isas()) {
@@ -131,7 +131,7 @@ TEST(Pointwise, ExpAtTheEdges) {
   for (const Isa isa : usable_isas()) {
     std::vector<float> y(x.size());
     pointwise_kernels(isa).epilogue(
-        {Function::kExp, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data()});
+        {Activation::kExp, static_cast<std::ptrdiff_t>(x.size()), x.data(), nullptr, nullptr, y.data()});
     for (std::size_t i = 0; i < x.size(); ++i)
       EXPECT_LE(ulp_error(y[i], std::exp(static_cast<double>(x[i]))), 1.1)
           << pointwise_kernels(isa).name << " exp(" << x[i] << ") = " << y[i];
@@ -141,7 +141,7 @@ TEST(Pointwise, ExpAtTheEdges) {
 TEST(Pointwise, InfinitiesAndNan) {
   const std::vector<float> x = {INFINITY, -INFINITY, NAN, 1e30F, -1e30F};
   for (const Isa isa : usable_isas()) {
-    for (const Function f : kFunctions) {
+    for (const Activation f : kFunctions) {
       std::vector<float> y(x.size());
       std::vector<float> expected(x.size());
       const std::ptrdiff_t n = static_cast<std::ptrdiff_t>(x.size());
@@ -177,7 +177,7 @@ TEST(Pointwise, EverySizeMisalignedAndInPlace) {
         const std::vector<float> a = random_floats(size, 1);
         const std::vector<float> b = random_floats(size, 2);
         const std::vector<float> c = random_floats(size, 3);
-        for (const Function f : kFunctions) {
+        for (const Activation f : kFunctions) {
           // One float at each end must stay.
           std::vector<float> got = a;
           std::vector<float> expected = a;
@@ -221,7 +221,7 @@ TEST(Pointwise, CodesOfAGrid) {
       std::vector<float> a = random_floats(size, 1, 5.0F);
       if (n > 2) a[1] = kOffset + 2.5F * kStep;  // a tie
       const std::vector<float> b = random_floats(size, 2);
-      for (const Function f : kFunctions)
+      for (const Activation f : kFunctions)
         for (const bool lean : {false, true})
           for (const bool is_gated : {false, true}) {
             std::vector<float> y(size);
@@ -237,7 +237,7 @@ TEST(Pointwise, CodesOfAGrid) {
               k.epilogue({f, n, a.data(), b.data(), nullptr, nullptr, lean, int8});
             }
             int8.q = expected.data() + 1;
-            kPointwiseScalar.epilogue({Function::kNone, n, y.data(), nullptr, nullptr, nullptr, false, int8});
+            kPointwiseScalar.epilogue({Activation::kNone, n, y.data(), nullptr, nullptr, nullptr, false, int8});
             ASSERT_EQ(q, expected) << k.name << " function " << static_cast<int>(f) << " n=" << n;
             EXPECT_EQ(scale, kStep);
           }
@@ -252,8 +252,8 @@ TEST(Pointwise, CodesTellOfInfinitiesAndNan) {
         std::vector<float> x(37, 1.0F);
         std::vector<std::int8_t> q(x.size());
         float scale = 0.5F;
-        const EpilogueArgs args{Function::kNone, 37,      x.data(), nullptr,
-                                nullptr,         nullptr, false,    {q.data(), 2, 0, &scale}};
+        const EpilogueArgs args{Activation::kNone, 37,      x.data(), nullptr,
+                                nullptr,           nullptr, false,    {q.data(), 2, 0, &scale}};
         pointwise_kernels(isa).epilogue(args);
         EXPECT_EQ(scale, 0.5F);
         x[at] = bad;

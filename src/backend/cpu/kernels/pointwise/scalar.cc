@@ -12,24 +12,24 @@ namespace {
 
 double logistic(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-float apply(Function function, float value) {
+float apply(Activation function, float value) {
   const double x = static_cast<double>(value);
   switch (function) {
-    case Function::kNone:
+    case Activation::kNone:
       return value;
-    case Function::kGelu:
+    case Activation::kGelu:
       return static_cast<float>(x * 0.5 * std::erfc(-x * 0.70710678118654752440));
-    case Function::kGeluTanh:
+    case Activation::kGeluTanh:
       return static_cast<float>(x * logistic(2.0 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-    case Function::kQuickGelu:
+    case Activation::kQuickGelu:
       return static_cast<float>(x * logistic(static_cast<double>(1.702F) * x));
-    case Function::kSilu:
+    case Activation::kSilu:
       return static_cast<float>(x * logistic(x));
-    case Function::kRelu:
+    case Activation::kRelu:
       return value < 0.0F ? 0.0F : value;
-    case Function::kRelu2:
+    case Activation::kRelu2:
       return value < 0.0F ? 0.0F : value * value;
-    case Function::kExp:
+    case Activation::kExp:
       return static_cast<float>(std::exp(x));
   }
   return value;
