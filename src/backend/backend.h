@@ -75,6 +75,8 @@ class KvCache {
   virtual std::size_t bytes() const noexcept = 0;
   /// What these pages hold is not needed any more.
   virtual void release_pages(std::span<const std::int32_t> pages) noexcept = 0;
+  /// Page `to` becomes what `from`, which was written, holds. Throws Error(kOutOfMemory).
+  virtual void copy_page(std::int32_t from, std::int32_t to) = 0;
 };
 
 /// What decides how a step's work is cut: steps of the same shape are the same sequence of operations.

@@ -95,8 +95,14 @@ struct KvSequence {
   std::int32_t first_row = 0;           // first row of the batch
   std::int32_t n_rows = 0;              // new tokens in this step
   std::int32_t n_context = 0;           // tokens in the cache once this step's are written (>= n_rows)
-  std::int32_t n_prompt = 0;            // length of the prompt, for position scalings that depend on it
   std::span<const std::int32_t> pages;  // enough for n_context tokens
+};
+
+/// Lengths that position scalings follow (dynamic rotary bases), of one row. They belong to the token: where
+/// its key lies in the cache, and which rows share its step, change nothing.
+struct RowLengths {
+  std::int32_t n_tokens = 0;  // of the sequence, up to and including this row
+  std::int32_t n_prompt = 0;  // of the sequence's prompt
 };
 
 }  // namespace triptych

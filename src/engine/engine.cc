@@ -59,6 +59,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
   constexpr std::size_t kRows = 1024;
   for (auto* buffer : {&ids_, &slots_, &logit_rows_}) buffer->reserve(kRows);
   positions_.reserve(kRows * static_cast<std::size_t>(info.n_position_axes));
+  lengths_.reserve(kRows);
   kv_sequences_.reserve(std::min(kRows, static_cast<std::size_t>(options_.max_sequences)));
   if (model.checks_numerics()) numerics_.emplace();
 }

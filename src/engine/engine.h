@@ -111,6 +111,7 @@ class Engine {
 
   // Buffers of a step, kept between steps.
   std::vector<std::int32_t> ids_, positions_, slots_, logit_rows_;
+  std::vector<RowLengths> lengths_;
   std::vector<KvSequence> kv_sequences_;
   std::vector<EmbeddingOverride> overrides_;
   std::vector<std::int32_t> override_rows_;

@@ -80,6 +80,7 @@ ExecObserver* Engine::observe(ExecObserver* wanted, std::string_view part) {
 TensorView Engine::run_forward(bool every_row_decodes, ExecObserver* observer) {
   const Batch batch = {.token_ids = ids_,
                        .positions = positions_,
+                       .lengths = lengths_,
                        .sequences = kv_sequences_,
                        .kv_slots = slots_,
                        .kv_cache = kv_cache_.get(),
@@ -91,7 +92,7 @@ TensorView Engine::run_forward(bool every_row_decodes, ExecObserver* observer) {
   if (options_.replay_steps && every_row_decodes && observer == nullptr && overrides_.empty())
     return step_plans_.run({.shape = shape,
                             .n_logit_rows = static_cast<std::int64_t>(logit_rows_.size()),
-                            .addresses = {kv_cache_.get(), ids_.data(), positions_.data(),
+                            .addresses = {kv_cache_.get(), ids_.data(), positions_.data(), lengths_.data(),
                                           kv_sequences_.data(), slots_.data(), logit_rows_.data()}},
                            [&](ExecContext& cx) { return model_.model().forward(cx, batch); });
   arena_.reset();
@@ -107,6 +108,7 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
   ids_.clear();
   slots_.clear();
   logit_rows_.clear();
+  lengths_.clear();
   kv_sequences_.clear();
   overrides_.clear();
   override_rows_.clear();
@@ -128,6 +130,8 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
                       : s.next_position + static_cast<std::int32_t>(t - s.n_prompt);
       slots_.push_back(s.pages[static_cast<std::size_t>(t / kPageTokens)] * kPageTokens +
                        static_cast<std::int32_t>(t % kPageTokens));
+      lengths_.push_back(
+          {.n_tokens = static_cast<std::int32_t>(t) + 1, .n_prompt = static_cast<std::int32_t>(s.n_prompt)});
       if (all_logits) logit_rows_.push_back(static_cast<std::int32_t>(row));
     }
     if (!all_logits && begin + n >= s.n_prompt)
@@ -135,7 +139,6 @@ TensorView Engine::run_batch(std::span<Sequence*> sequences, std::span<const std
     kv_sequences_.push_back({.first_row = static_cast<std::int32_t>(first_row),
                              .n_rows = static_cast<std::int32_t>(n),
                              .n_context = static_cast<std::int32_t>(begin + n),
-                             .n_prompt = static_cast<std::int32_t>(s.n_prompt),
                              .pages = s.pages});
     for (const MediaRun& run : s.request.layout.runs) {
       const std::int64_t from = std::max(run.first_prompt_row, begin);

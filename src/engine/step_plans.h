@@ -19,7 +19,7 @@ struct StepClass {
   StepShape shape;
   std::int64_t n_logit_rows = 0;
   /// The cache, and where the inputs begin that are read anew in each step.
-  std::array<const void*, 6> addresses{};
+  std::array<const void*, 7> addresses{};
 
   friend bool operator==(const StepClass& a, const StepClass& b) noexcept {
     return a.shape.n_rows == b.shape.n_rows && a.shape.n_sequences == b.shape.n_sequences &&

@@ -372,7 +372,7 @@ TensorView Fuyu::self_attention(ExecContext& cx, const Layer& layer, int index, 
 TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
   TensorView h = cx.embedding(*embed_tokens_, ids_for_embedding(cx, batch));  // [T, D]
   apply_media(cx, batch, h);
-  const RopeAngles angles = rope_.angles(cx, batch.positions, batch.sequences);
+  const RopeAngles angles = rope_.angles(cx, batch.positions, batch.lengths);
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
     const Layer& layer = layers_[static_cast<std::size_t>(i)];

@@ -186,7 +186,8 @@ TensorView Llava::forward(ExecContext& cx, const Batch& batch) const {
   TensorView h = language_model_.embed(cx, ids_for_embedding(cx, batch));  // [T, D]
   apply_media(cx, batch, h);
   return language_model_.forward(
-      cx, h, {batch.positions, batch.sequences, batch.kv_slots, batch.kv_cache, batch.logit_rows});
+      cx, h,
+      {batch.positions, batch.lengths, batch.sequences, batch.kv_slots, batch.kv_cache, batch.logit_rows});
 }
 
 }  // namespace

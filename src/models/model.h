@@ -92,6 +92,7 @@ struct EmbeddingOverride {
 struct Batch {
   std::span<const std::int32_t> token_ids;  // [T]
   std::span<const std::int32_t> positions;  // [n_position_axes * T], axis-major
+  std::span<const RowLengths> lengths;      // [T]
   std::span<const KvSequence> sequences;    // [B], rows in order, covering the batch
   std::span<const std::int32_t> kv_slots;   // [T]
   KvCache* kv_cache = nullptr;

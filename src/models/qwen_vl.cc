@@ -415,17 +415,20 @@ RopeAngles QwenVl::angles(ExecContext& cx, const Batch& batch) const {
   const auto n_tokens = static_cast<std::int64_t>(batch.token_ids.size());
   RopeAngles out{cx.empty({n_tokens, half}), cx.empty({n_tokens, half})};
   const auto inv_freq = cx.arena().make_span<float>(static_cast<std::size_t>(half));
-  cx.host([this, sequences = batch.sequences, positions = batch.positions, inv_freq, out] {
+  cx.host([this, lengths = batch.lengths, positions = batch.positions, inv_freq, out] {
     const auto n = static_cast<std::int64_t>(inv_freq.size());
-    for (const KvSequence& s : sequences) {
-      inverse_frequencies(s.n_prompt, inv_freq);
-      for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
-        for (std::int64_t d = 0; d < n; ++d) {
-          const float angle = static_cast<float>(positions[static_cast<std::size_t>(t)]) *
-                              inv_freq[static_cast<std::size_t>(d)];
-          out.cos.f32()[t * n + d] = std::cos(angle);
-          out.sin.f32()[t * n + d] = std::sin(angle);
-        }
+    std::int32_t n_prompt = -1;  // that inv_freq is for
+    for (std::size_t t = 0; t < lengths.size(); ++t) {
+      if (lengths[t].n_prompt != n_prompt) {
+        n_prompt = lengths[t].n_prompt;
+        inverse_frequencies(n_prompt, inv_freq);
+      }
+      const auto row = static_cast<std::int64_t>(t) * n;
+      for (std::int64_t d = 0; d < n; ++d) {
+        const float angle = static_cast<float>(positions[t]) * inv_freq[static_cast<std::size_t>(d)];
+        out.cos.f32()[row + d] = std::cos(angle);
+        out.sin.f32()[row + d] = std::sin(angle);
+      }
     }
   });
   return out;

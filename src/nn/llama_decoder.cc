@@ -174,7 +174,7 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
   const bool adds_at_the_end =
       std::any_of(step.added_rows.begin(), step.added_rows.end(),
                   [&](const AddedRows& added) { return added.after_layer + 1 == config_.n_layers; });
-  const RunningStep running{step, rope_.angles(cx, step.positions, step.sequences),
+  const RunningStep running{step, rope_.angles(cx, step.positions, step.lengths),
                             LogitRows(cx, step.logit_rows, h, is_last && !adds_at_the_end)};
   for (int i = layers.first; i < layers.end; ++i) block(cx, i, h, running);
   if (!is_last) return h;  // [T, D]

@@ -83,6 +83,7 @@ class LlamaDecoder {
   };
   struct Step {
     std::span<const std::int32_t> positions;  // [n_axes * T]
+    std::span<const RowLengths> lengths;      // [T]
     std::span<const KvSequence> sequences;
     std::span<const std::int32_t> kv_slots;
     KvCache* kv_cache = nullptr;

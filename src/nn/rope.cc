@@ -165,10 +165,9 @@ void Rope::inverse_frequencies(std::int64_t n_positions, std::span<float> inv) c
 }
 
 RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions,
-                        std::span<const KvSequence> sequences) const {
+                        std::span<const RowLengths> lengths) const {
   const auto half = static_cast<std::int64_t>(inv_freq_.size());
-  std::int64_t n_tokens = 0;
-  for (const KvSequence& s : sequences) n_tokens += s.n_rows;
+  const auto n_tokens = static_cast<std::int64_t>(lengths.size());
   TRIPTYCH_CHECK(n_tokens > 0 && static_cast<std::int64_t>(positions.size()) % n_tokens == 0,
                  "[rope] {} positions for {} tokens", positions.size(), n_tokens);
   const std::int64_t n_axes = static_cast<std::int64_t>(positions.size()) / n_tokens;
@@ -176,30 +175,31 @@ RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions
 
   TRIPTYCH_CHECK(n_axes == 1 || static_cast<std::size_t>(n_axes) == config_.mrope_section.size(),
                  "[rope] {} position axes", n_axes);
-  std::span<float> own;  // of a sequence
+  std::span<float> own;  // frequencies of a length
   if (config_.scaling == RopeConfig::Scaling::kDynamic) own = cx.arena().make_span<float>(inv_freq_.size());
-  cx.host([this, positions, sequences, n_tokens, own, out] {
+  cx.host([this, positions, lengths, n_tokens, own, out] {
     const auto half_dim = static_cast<std::int64_t>(inv_freq_.size());
     const bool several_axes = static_cast<std::int64_t>(positions.size()) > n_tokens;
     const auto scale = static_cast<float>(config_.attention_factor);
     float* cos = out.cos.f32();
     float* sin = out.sin.f32();
-    for (const KvSequence& s : sequences) {
-      std::span<const float> inv = inv_freq_;
-      if (!own.empty()) {
-        // A prompt prefilled in pieces has one base.
-        inverse_frequencies(std::max(s.n_prompt, s.n_context), own);
+    std::span<const float> inv = inv_freq_;
+    std::int32_t length = -1;  // that `own` holds
+    for (std::int64_t t = 0; t < n_tokens; ++t) {
+      const RowLengths& row = lengths[static_cast<std::size_t>(t)];
+      if (!own.empty() && length != std::max(row.n_prompt, row.n_tokens)) {
+        length = std::max(row.n_prompt, row.n_tokens);
+        inverse_frequencies(length, own);
         inv = own;
       }
-      for (std::int64_t t = s.first_row; t < s.first_row + s.n_rows; ++t)
-        for (std::int64_t d = 0; d < half_dim; ++d) {
-          const auto di = static_cast<std::size_t>(d);
-          const auto position = static_cast<float>(
-              positions[static_cast<std::size_t>((several_axes ? axis_[di] : 0) * n_tokens + t)]);
-          const float angle = position * inv[di];
-          cos[t * half_dim + d] = std::cos(angle) * scale;
-          sin[t * half_dim + d] = std::sin(angle) * scale;
-        }
+      for (std::int64_t d = 0; d < half_dim; ++d) {
+        const auto di = static_cast<std::size_t>(d);
+        const auto position = static_cast<float>(
+            positions[static_cast<std::size_t>((several_axes ? axis_[di] : 0) * n_tokens + t)]);
+        const float angle = position * inv[di];
+        cos[t * half_dim + d] = std::cos(angle) * scale;
+        sin[t * half_dim + d] = std::sin(angle) * scale;
+      }
     }
   });
   return out;

@@ -54,10 +54,12 @@ class Rope {
 
   /// Frequencies for a sequence of `n_positions` (only dynamic scaling looks at it). out [R/2].
   void inverse_frequencies(std::int64_t n_positions, std::span<float> out) const;
-  /// Angles of a batch. positions [n_axes * T], axis-major, n_axes 1 or the number of sections. In a recorded
-  /// step they are computed each time it runs, from what the spans hold then.
+  /// Angles of a batch. positions [n_axes * T], axis-major, n_axes 1 or the number of sections; lengths [T].
+  /// A dynamic base is a row's own: it follows the longer of the prompt (one base for a prompt prefilled in
+  /// pieces) and the tokens up to the row. In a recorded step angles are computed each time it runs, from
+  /// what the spans hold then.
   RopeAngles angles(ExecContext& cx, std::span<const std::int32_t> positions,
-                    std::span<const KvSequence> sequences) const;
+                    std::span<const RowLengths> lengths) const;
 
  private:
   RopeConfig config_;

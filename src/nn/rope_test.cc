@@ -86,11 +86,8 @@ std::unique_ptr<Backend> backend() {
 
 RopeAngles last_angles(ExecContext& cx, const Rope& rope, int n_tokens) {
   const std::int32_t position = n_tokens - 1;
-  const std::int32_t page = 0;
-  // A decoding step: one new row, the others in the cache.
-  const KvSequence sequence{
-      .first_row = 0, .n_rows = 1, .n_context = n_tokens, .n_prompt = n_tokens, .pages = {&page, 1}};
-  return rope.angles(cx, {&position, 1}, {&sequence, 1});
+  const RowLengths lengths{.n_tokens = n_tokens, .n_prompt = 1};
+  return rope.angles(cx, {&position, 1}, {&lengths, 1});
 }
 
 TEST(Rope, AnglesEqualTheReference) {
@@ -133,13 +130,38 @@ TEST(Rope, SectionsTakeTheirAxis) {
   Arena arena;
   ExecContext cx(*cpu, arena);
   const std::int32_t positions[] = {3, 5, 7};  // temporal, height, width of one token
-  const KvSequence sequence{.first_row = 0, .n_rows = 1, .n_context = 1, .n_prompt = 1, .pages = {}};
-  const RopeAngles angles = rope.angles(cx, positions, {&sequence, 1});
+  const RowLengths lengths{.n_tokens = 1, .n_prompt = 1};
+  const RopeAngles angles = rope.angles(cx, positions, {&lengths, 1});
   std::array<float, 8> inv{};
   rope.inverse_frequencies(0, inv);
   const int axis[] = {3, 3, 5, 5, 5, 7, 7, 7};
   for (std::size_t d = 0; d < 8; ++d)
     EXPECT_FLOAT_EQ(angles.cos.cf32()[d], std::cos(static_cast<float>(axis[d]) * inv[d])) << d;
+}
+
+// Rows of one step, of a prompt and of answers of several lengths: each turns as it would alone.
+TEST(Rope, DynamicBasesBelongToRows) {
+  const Json json =
+      parse_json(R"({"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}})",
+                 "config.json");
+  const Rope rope(RopeConfig::parse(JsonView(json, "config.json"), 16, 10000.0, 128));
+  const auto cpu = backend();
+  Arena arena;
+  ExecContext cx(*cpu, arena);
+  const std::int32_t positions[] = {126, 127, 128, 129, 5, 5};
+  const RowLengths lengths[] = {{127, 100}, {128, 100}, {129, 100}, {130, 100}, {6, 300}, {6, 6}};
+  const RopeAngles together = rope.angles(cx, positions, lengths);
+  for (std::size_t t = 0; t < 6; ++t) {
+    const RopeAngles alone = rope.angles(cx, {&positions[t], 1}, {&lengths[t], 1});
+    std::array<float, 8> inv{};
+    rope.inverse_frequencies(std::max(lengths[t].n_tokens, lengths[t].n_prompt), inv);
+    for (std::size_t d = 0; d < 8; ++d) {
+      EXPECT_EQ(together.cos.cf32()[t * 8 + d], alone.cos.cf32()[d]) << t << " " << d;
+      EXPECT_EQ(together.sin.cf32()[t * 8 + d], alone.sin.cf32()[d]) << t << " " << d;
+      EXPECT_EQ(alone.cos.cf32()[d], std::cos(static_cast<float>(positions[t]) * inv[d])) << t << " " << d;
+    }
+  }
+  EXPECT_NE(together.cos.cf32()[4 * 8 + 3], together.cos.cf32()[5 * 8 + 3]) << "the longer prompt's base";
 }
 
 TEST(Rope, RefusesWhatItDoesNotKnow) {

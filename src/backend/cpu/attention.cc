@@ -165,6 +165,14 @@ void CpuKvCache::release_pages(std::span<const std::int32_t> pages) noexcept {
   }
 }
 
+void CpuKvCache::copy_page(std::int32_t from, std::int32_t to) {
+  const std::byte* source = pages_[static_cast<std::size_t>(from)];
+  TRIPTYCH_CHECK(source != nullptr && from != to, "[copy_page] nothing was written to page {}", from);
+  const std::int32_t slot[] = {to * geometry_.page_tokens};
+  hold(slot);
+  std::memcpy(pages_[static_cast<std::size_t>(to)], source, page_bytes_);
+}
+
 std::ptrdiff_t CpuKvCache::keys_in_page(int layer, int head) const noexcept {
   return layer * layer_bytes_ + head * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) + offset_bytes_;
 }

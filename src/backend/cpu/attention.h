@@ -22,6 +22,7 @@ class CpuKvCache final : public KvCache {
   const KvGeometry& geometry() const noexcept override { return geometry_; }
   std::size_t bytes() const noexcept override { return pages_.size() * page_bytes_; }
   void release_pages(std::span<const std::int32_t> pages) noexcept override;
+  void copy_page(std::int32_t from, std::int32_t to) override;
 
   bool quantized() const noexcept { return is_quantized(geometry_.dtype); }
   ElementType type() const noexcept { return type_; }      // kF32 when quantized

@@ -87,7 +87,7 @@ void BM_Decode(benchmark::State& state) {
   for (int layer = 0; layer < n_layers; ++layer) kv_append(runtime, cache, layer, kv, kv, slots);
   std::vector<std::int32_t> pages(static_cast<std::size_t>(n_pages));
   std::iota(pages.begin(), pages.end(), 0);
-  const KvSequence sequence = {0, 1, n_context, n_context, pages};
+  const KvSequence sequence = {0, 1, n_context, pages};
   const Tensor q = numbers({1, heads, d});
   const Tensor y(DType::kF32, {1, heads, d});
   Ratios ratios;

@@ -397,7 +397,7 @@ TEST(CpuBackend, NoAllocationAfterTheFirstStep) {
     cpu->kv_append(
         *cache, 0, k, v,
         std::span(slots).subspan(static_cast<std::size_t>(n_context - n), static_cast<std::size_t>(n)));
-    const KvSequence s = {0, n, n_context, 300, pages};
+    const KvSequence s = {0, n, n_context, pages};
     TensorView attended = y.view().rows(0, n);
     cpu->paged_attention(*cache, 0, {&s, 1}, 0.1F, q, attended);
     TensorView flat = attended.merge_last();

@@ -271,21 +271,24 @@ class GoldenModel {
   std::vector<float> step(std::span<const std::int32_t> ids, std::span<const std::int32_t> positions,
                           const std::vector<EmbeddingOverride>& overrides, ExecObserver* observer) {
     std::vector<std::int32_t> slots, rows;
+    std::vector<RowLengths> lengths;
+    const auto n_total = n_cached_ + static_cast<std::int32_t>(ids.size());
     for (std::size_t i = 0; i < ids.size(); ++i) {
       const auto at = static_cast<std::size_t>(n_cached_) + i;
       slots.push_back(pages_[at / kPageTokens] * kPageTokens + static_cast<std::int32_t>(at % kPageTokens));
       rows.push_back(static_cast<std::int32_t>(i));
+      lengths.push_back({.n_tokens = static_cast<std::int32_t>(at) + 1, .n_prompt = n_total});
     }
-    n_cached_ += static_cast<std::int32_t>(ids.size());
+    n_cached_ = n_total;
     const KvSequence sequence{.first_row = 0,
                               .n_rows = static_cast<std::int32_t>(ids.size()),
                               .n_context = n_cached_,
-                              .n_prompt = n_cached_,
                               .pages = pages_};
     arena_.reset();
     ExecContext cx(*backend_, arena_, observer);
     const TensorView logits = model_->forward(cx, {.token_ids = ids,
                                                    .positions = positions,
+                                                   .lengths = lengths,
                                                    .sequences = {&sequence, 1},
                                                    .kv_slots = slots,
                                                    .kv_cache = cache_.get(),
