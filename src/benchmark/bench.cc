@@ -153,6 +153,12 @@ struct Bench {
     if (n_decoded > 0) times["decode"].push_back(result.timings.decode_ms / n_decoded);
   }
 
+  // A measurement of requests that failed is none.
+  static void step(Engine& engine) {
+    for (const StepOutput& out : engine.step())
+      if (out.error) throw Error(out.error->code, out.error->message);
+  }
+
   // One more answer under an observer. Apart from the others, which it must not slow down.
   std::vector<PartTiming> run_parts(Engine& engine) {
     std::map<std::string, std::vector<double>> unused;
@@ -166,8 +172,7 @@ struct Bench {
       ++n_decoded;
       return true;
     });
-    while (engine.step()) {
-    }
+    while (engine.has_work()) step(engine);
     if (options.timeline) out.timeline = profile_events();
     set_profile_mode(ProfileMode::kOff);
     engine.set_observer(nullptr);
@@ -223,10 +228,10 @@ struct Bench {
                     });
     double total_ms = 0;
     int n_steps = 0;
-    for (bool more = true; more;) {
+    while (engine.has_work()) {
       const bool all_decode =
           std::all_of(n_got.begin(), n_got.end(), [&](std::int64_t n) { return n >= 1 && n < n_tokens; });
-      const double ms = timed_ms([&] { more = engine.step(); });
+      const double ms = timed_ms([&] { step(engine); });
       if (!all_decode) continue;
       total_ms += ms;
       ++n_steps;

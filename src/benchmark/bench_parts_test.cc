@@ -49,8 +49,7 @@ TEST(BenchParts, ProductsOfAPromptAndOfDecodedTokens) {
     ++n;
     return true;
   });
-  while (engine.step()) {
-  }
+  while (engine.has_work()) engine.step();
   ASSERT_EQ(n, 4);
   const std::vector<PartTiming> parts = recorder.parts(1, 3);
 

@@ -48,8 +48,7 @@ class Work {
         static_cast<double>(MemoryPool::process().stats().n_allocations - pool) / kSteps;
     out.arena_allocations_per_step = static_cast<double>(engine_.n_arena_allocations() - arena) / kSteps;
     engine_.cancel(id);
-    while (engine_.step()) {
-    }
+    while (engine_.has_work()) engine_.step();
     engine_.take_result(id);
   }
 

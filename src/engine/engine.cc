@@ -1,10 +1,13 @@
+// Requests of an engine: how they come, start, give way and end. Steps are in engine_step.cc.
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <new>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
-#include "engine/engine_parts.h"
+#include "engine/sequence.h"
 
 namespace triptych {
 namespace {
@@ -12,6 +15,29 @@ namespace {
 std::uint64_t fresh_seed() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32) | device();
+}
+
+RequestError describe(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Error& e) {
+    return {e.code(), e.what()};
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::kOutOfMemory, "no memory"};
+  } catch (const std::exception& e) {
+    return {ErrorCode::kInternal, e.what()};
+  } catch (...) {
+    return {ErrorCode::kInternal, "an exception of unknown type"};
+  }
+}
+
+// What keys and values of the sequence's first n tokens depend on.
+PrefixKey key_of(const Sequence& s, std::int64_t n, int n_axes) {
+  PrefixKey out;
+  out.tokens.assign(s.tokens.begin(), s.tokens.begin() + n);
+  out.positions.assign(s.positions.begin(), s.positions.begin() + n * n_axes);
+  out.media = media_of(s.runs, s.media);
+  return out;
 }
 
 }  // namespace
@@ -24,6 +50,8 @@ std::string_view to_string(FinishReason reason) noexcept {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kError:
+      return "error";
   }
   return "unknown";
 }
@@ -31,9 +59,8 @@ std::string_view to_string(FinishReason reason) noexcept {
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      arena_(std::size_t{1} << 20, [&model](std::size_t n) { return model.backend().allocate(n); }),
-      step_plans_(model.backend(), arena_),
-      visual_cache_(options.visual_cache_bytes) {
+      vision_embeddings_(options.visual_cache_bytes),
+      scheduler_({.max_batch_tokens = options.max_batch_tokens, .max_sequences = options.max_sequences}) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
       options_.max_sequences < 1 || options_.max_kept_sequences < 0)
@@ -43,57 +70,46 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
     fail(ErrorCode::kInvalidArgument, "context of {} tokens: the model was trained for {}",
          options_.max_context_tokens, info.max_context_tokens);
   options_.kv_cache_tokens = std::max(options_.kv_cache_tokens, options_.max_context_tokens);
-  const std::int64_t n_pages = pages_for(options_.kv_cache_tokens);
-  if (n_pages > (std::int64_t{1} << 24))
+  const std::int64_t n_blocks = blocks_for(options_.kv_cache_tokens);
+  if (n_blocks > (std::int64_t{1} << 24))
     fail(ErrorCode::kInvalidArgument, "a key/value cache of {} tokens is too large",
          options_.kv_cache_tokens);
-  kv_cache_ =
-      model.backend().make_kv_cache({.n_layers = info.n_layers,
-                                     .n_kv_heads = info.n_kv_heads,
-                                     .head_dim = info.head_dim,
-                                     .page_tokens = kPageTokens,
-                                     .n_pages = static_cast<int>(n_pages),
-                                     .dtype = options_.kv_cache_dtype.value_or(model.auto_kv_dtype())});
-  pages_ = std::make_unique<Pages>(static_cast<int>(n_pages), *kv_cache_);
-  // Recorded steps read these where they lie; should one have to grow, they are recorded anew.
-  constexpr std::size_t kRows = 1024;
-  for (auto* buffer : {&ids_, &slots_, &logit_rows_}) buffer->reserve(kRows);
-  positions_.reserve(kRows * static_cast<std::size_t>(info.n_position_axes));
-  lengths_.reserve(kRows);
-  kv_sequences_.reserve(std::min(kRows, static_cast<std::size_t>(options_.max_sequences)));
-  if (model.checks_numerics()) numerics_.emplace();
+  runner_ = std::make_unique<ModelRunner>(
+      model.model(), model.backend(),
+      ModelRunnerOptions{.n_blocks = static_cast<int>(n_blocks),
+                         .kv_dtype = options_.kv_cache_dtype.value_or(model.auto_kv_dtype()),
+                         .max_sequences = options_.max_sequences,
+                         .replay_steps = options_.replay_steps,
+                         .check_numerics = model.checks_numerics()});
+  pool_ = std::make_unique<BlockPool>(runner_->kv_cache());
+  prefix_cache_ = std::make_unique<PrefixCache>(*pool_, static_cast<std::size_t>(options_.max_kept_sequences),
+                                                info.max_shareable_tokens);
 }
 
 Engine::~Engine() = default;
 
-std::int64_t Engine::max_context_tokens() const noexcept { return options_.max_context_tokens; }
-std::size_t Engine::kv_cache_bytes() const noexcept { return kv_cache_->bytes(); }
-std::int64_t Engine::n_arena_allocations() const noexcept { return arena_.n_chunk_allocations(); }
-
-Engine::RequestId Engine::submit(PreparedRequest request, const SamplingParams& params,
-                                 TokenCallback on_token) {
+RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token) {
   params.validate(model_.info().vocab_size);
-  const auto n_prompt = static_cast<std::int64_t>(request.layout.input_ids.size());
-  if (n_prompt == 0) fail(ErrorCode::kInvalidArgument, "the prompt is empty: it has no token");
-  if (n_prompt + 1 > options_.max_context_tokens)
-    fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}, the answer included",
-         n_prompt, options_.max_context_tokens);
   auto s = std::make_unique<Sequence>();
-  s->id = next_id_++;
-  s->n_prompt = n_prompt;
-  const std::int64_t room = options_.max_context_tokens - n_prompt;
+  s->set_prompt(request.layout, model_.info().n_position_axes);
+  if (s->n_prompt + 1 > options_.max_context_tokens)
+    fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}, the answer included",
+         s->n_prompt, options_.max_context_tokens);
+  const std::int64_t room = options_.max_context_tokens - s->n_prompt;
   s->max_tokens = params.max_tokens > 0 ? std::min(params.max_tokens, room) : room;
   s->sampler = std::make_unique<Sampler>(params, params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
                                          model_.info().never_sample);
-  s->sampler->observe_prompt(request.layout.input_ids);
-  for (const MediaItem& item : request.media) s->plans.push_back(item.plan);
+  s->sampler->observe_prompt(s->tokens);
+  s->media = std::move(request.media);
+  s->media_rows.resize(s->media.size());
+  for (const MediaItem& item : s->media) s->plans.push_back(item.plan);
   if (model_.has_tokenizer()) s->text = std::make_unique<AnswerText>(model_, s->plans);
   s->stops = StopStrings(params.stop);
   s->on_token = std::move(on_token);
-  s->next_position = request.layout.next_position;
-  s->result.n_prompt_tokens = n_prompt;
-  for (const MediaItem& item : request.media) s->result.n_image_tokens += item.plan.n_tokens;
-  s->request = std::move(request);
+  s->result.n_prompt_tokens = s->n_prompt;
+  for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
+  s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
+  s->id = next_id_++;
   waiting_.push_back(std::move(s));
   return waiting_.back()->id;
 }
@@ -115,99 +131,176 @@ std::optional<GenerationResult> Engine::take_result(RequestId id) {
   return std::nullopt;
 }
 
-// Waiting requests start in order, as long as a place and pages for their whole possible length are free: a
-// sequence that runs never has to wait for memory.
-void Engine::admit() {
-  while (!waiting_.empty()) {
-    Sequence& s = *waiting_.front();
-    if (s.cancelled) {
-      s.result.finish_reason = FinishReason::kCancelled;
-      pages_->give_back(s.pages);  // of a prefix it took
-      s.pages.clear();
-      finished_.push_back(std::move(waiting_.front()));
-      waiting_.pop_front();
-      continue;
+GenerationResult Engine::generate(PreparedRequest request, const SamplingParams& params,
+                                  TokenCallback on_token) {
+  const RequestId id = submit(std::move(request), params, std::move(on_token));
+  const auto is_this = [id](const auto& s) { return s->id == id; };
+  try {
+    while (std::none_of(finished_.begin(), finished_.end(), is_this)) {
+      TRIPTYCH_CHECK(has_work(), "a request vanished");
+      step();
     }
-    if (static_cast<int>(running_.size()) >= options_.max_sequences) return;
-    if (s.pages.empty()) take_prefix(s);
-    if (!find_pages(s, static_cast<std::size_t>(pages_for(s.n_prompt + s.max_tokens)))) return;
+    const auto found = std::find_if(finished_.begin(), finished_.end(), is_this);
+    if ((*found)->failure) std::rethrow_exception((*found)->failure);
+  } catch (...) {
+    drop(id);
+    throw;
+  }
+  return std::move(*take_result(id));
+}
+
+// Forgets a request wherever it is.
+void Engine::drop(RequestId id) {
+  const auto is_this = [this, id](const std::unique_ptr<Sequence>& s) {
+    if (s->id != id) return false;
+    pool_->release(s->blocks);
+    return true;
+  };
+  std::erase_if(waiting_, is_this);
+  std::erase_if(running_, is_this);
+  std::erase_if(finished_, is_this);
+}
+
+SequenceState Engine::state_of(const Sequence& s) const {
+  return {.n_tokens = s.n_tokens(),
+          .n_computed = s.n_computed,
+          .n_blocks = static_cast<std::int64_t>(s.blocks.size()),
+          .n_owned_blocks = std::count_if(s.blocks.begin(), s.blocks.end(),
+                                          [&](std::int32_t b) { return pool_->n_references(b) == 1; })};
+}
+
+void Engine::note_states() {
+  states_.clear();
+  for (const auto& s : running_) states_.push_back(state_of(*s));
+}
+
+void Engine::end_cancelled() {
+  for (auto& s : running_)
+    if (s->cancelled) finish(*s, FinishReason::kCancelled);
+  for (auto& s : waiting_)
+    if (s->cancelled) finish(*s, FinishReason::kCancelled);
+}
+
+// Waiting requests start in order, as soon as there is room for what is known of them.
+void Engine::admit() {
+  while (!waiting_.empty() && find_room(*waiting_.front())) {
     running_.push_back(std::move(waiting_.front()));
     waiting_.pop_front();
+    try {
+      start(*running_.back());
+    } catch (...) {
+      fail_sequence(*running_.back(), std::current_exception());
+      collect_finished();
+    }
   }
 }
 
-// The pages of the kept sequence that begins most like this one. At least one token is left to do: its logits
-// are wanted.
-void Engine::take_prefix(Sequence& s) {
-  const ModelInfo& info = model_.info();
-  if (s.n_prompt > info.max_shareable_tokens) return;
-  auto best = kept_.end();
-  std::int64_t n_best = 0;
-  for (auto it = kept_.begin(); it != kept_.end(); ++it) {
-    if (it->n_prompt > info.max_shareable_tokens) continue;
-    const std::int64_t n = it->n_common(s.request.layout, s.request.media, info.n_position_axes);
-    if (n <= n_best) continue;
-    best = it;
-    n_best = n;
-  }
-  n_best = std::min(n_best, s.n_prompt - 1);
-  if (best == kept_.end() || n_best <= 0) return;
-  s.pages = std::move(best->pages);
-  const auto n_pages = static_cast<std::ptrdiff_t>(pages_for(n_best));
-  pages_->give_back(std::span(s.pages).subspan(static_cast<std::size_t>(n_pages)));
-  s.pages.resize(static_cast<std::size_t>(n_pages));
-  s.n_done = s.result.n_reused_tokens = n_best;
-  kept_.erase(best);
-}
-
-// Brings the sequence to n pages, at the cost of kept sequences, the oldest first. False: it has to wait.
-bool Engine::find_pages(Sequence& s, std::size_t n) {
-  const std::size_t more = n > s.pages.size() ? n - s.pages.size() : 0;
-  while (pages_->n_free() < more && !kept_.empty()) {
-    pages_->give_back(kept_.back().pages);
-    kept_.pop_back();
-  }
-  if (pages_->n_free() < more) return false;
-  pages_->take(more, s.pages);
+// Blocks that nobody needs for a running request: prefixes, then the sequence of forward_prompt.
+bool Engine::give_up_cached() {
+  if (prefix_cache_->evict_one()) return true;
+  if (!probe_) return false;
+  release_probe();
   return true;
 }
 
-// Notes what the sequence has in the cache and takes over the pages of it; the others are left to it.
-void Engine::keep(Sequence& s) {
-  if (options_.max_kept_sequences == 0 || s.n_done == 0) return;
-  KeptSequence out;
-  const PromptLayout& layout = s.request.layout;
-  const std::int64_t from_prompt = std::min(s.n_done, s.n_prompt);
-  out.n_prompt = s.n_prompt;
-  out.ids.assign(layout.input_ids.begin(), layout.input_ids.begin() + from_prompt);
-  out.ids.insert(out.ids.end(), s.result.token_ids.begin(),
-                 s.result.token_ids.begin() + (s.n_done - from_prompt));
-  for (std::int64_t axis = 0; axis < model_.info().n_position_axes; ++axis) {
-    const auto begin = layout.positions.begin() + axis * s.n_prompt;
-    out.positions.insert(out.positions.end(), begin, begin + from_prompt);
-    for (std::int64_t t = from_prompt; t < s.n_done; ++t)
-      out.positions.push_back(s.next_position + static_cast<std::int32_t>(t - s.n_prompt));
+bool Engine::find_room(const Sequence& s) {
+  if (static_cast<int>(running_.size()) >= options_.max_sequences) return false;
+  note_states();
+  for (;;) {
+    SequenceState next = state_of(s);
+    if (!prefix_cache_->empty())
+      next.n_blocks =
+          prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes)) / kBlockTokens;
+    if (scheduler_.admits(states_, next, pool_->n_free())) return true;
+    if (!give_up_cached()) return false;
   }
-  out.media = media_of(layout, s.request.media);
-  const auto n_pages = static_cast<std::ptrdiff_t>(pages_for(s.n_done));
-  out.pages.assign(s.pages.begin(), s.pages.begin() + n_pages);
-  s.pages.erase(s.pages.begin(), s.pages.begin() + n_pages);
-  kept_.push_front(std::move(out));
-  if (kept_.size() <= static_cast<std::size_t>(options_.max_kept_sequences)) return;
-  pages_->give_back(kept_.back().pages);
-  kept_.pop_back();
+}
+
+void Engine::start(Sequence& s) {
+  s.status = SequenceStatus::kRunning;
+  if (prefix_cache_->empty()) return;
+  PrefixCache::Prefix prefix = prefix_cache_->take(key_of(s, s.n_tokens(), model_.info().n_position_axes));
+  s.blocks = std::move(prefix.blocks);
+  s.n_computed = prefix.n_tokens;
+  if (s.n_tokens() == s.n_prompt) s.result.n_reused_tokens = prefix.n_tokens;
+}
+
+// It keeps its tokens, its draws and its encoded media; keys and values are computed again.
+void Engine::preempt_youngest() {
+  std::unique_ptr<Sequence> s = std::move(running_.back());
+  running_.pop_back();
+  pool_->release(s->blocks);
+  s->blocks.clear();
+  s->n_computed = 0;
+  s->status = SequenceStatus::kWaiting;
+  waiting_.push_front(std::move(s));
+  ++n_preemptions_;
+}
+
+void Engine::reserve_blocks(Sequence& s, std::int64_t n_tokens) {
+  while (static_cast<std::int64_t>(s.blocks.size()) < blocks_for(n_tokens)) {
+    s.blocks.reserve(s.blocks.size() + 1);  // so that a block that was taken is noted
+    s.blocks.push_back(pool_->allocate());
+  }
+}
+
+StepOutput& Engine::output_of(Sequence& s) {
+  for (std::size_t i = 0; i < n_outputs_; ++i)
+    if (output_sequences_[i] == &s) return outputs_[i];
+  if (n_outputs_ == outputs_.size()) {
+    outputs_.emplace_back();
+    output_sequences_.emplace_back();
+  }
+  StepOutput& out = outputs_[n_outputs_];
+  out.id = s.id;
+  out.events.clear();
+  out.finish_reason.reset();
+  out.error.reset();
+  output_sequences_[n_outputs_++] = &s;
+  return out;
 }
 
 void Engine::finish(Sequence& s, FinishReason reason) {
+  try {
+    if (model_.info().names_regions && s.text)
+      s.result.regions = model_.model().find_regions(model_.tokenizer().decode(s.result.token_ids),
+                                                     s.result.token_ids, s.plans);
+    if (prefix_cache_->enabled())
+      prefix_cache_->put(key_of(s, s.n_computed, model_.info().n_position_axes), s.n_prompt, s.blocks);
+  } catch (...) {
+    fail_sequence(s, std::current_exception());
+    return;
+  }
+  end(s, reason);
+}
+
+// Its keys and values are not kept for others: they may be what is wrong.
+void Engine::fail_sequence(Sequence& s, std::exception_ptr error) {
+  s.failure = error;
+  s.result.error = describe(error);
+  end(s, FinishReason::kError);
+}
+
+void Engine::end(Sequence& s, FinishReason reason) {
+  s.status = SequenceStatus::kFinished;
+  pool_->release(s.blocks);
+  s.blocks.clear();
+  s.media_rows.clear();
+  s.media.clear();
   s.result.finish_reason = reason;
-  if (model_.info().names_regions && s.text)
-    s.result.regions = model_.model().find_regions(model_.tokenizer().decode(s.result.token_ids),
-                                                   s.result.token_ids, s.plans);
-  if (&s != probe_.get()) keep(s);
-  pages_->give_back(s.pages);
-  s.pages.clear();
-  s.media_rows = Tensor();
-  s.request.media.clear();
+  StepOutput& out = output_of(s);
+  out.finish_reason = reason;
+  out.error = s.result.error;
+}
+
+void Engine::collect_finished() {
+  const auto collect = [&](auto& from) {
+    for (auto& s : from)
+      if (s->finished()) finished_.push_back(std::move(s));
+    std::erase(from, nullptr);
+  };
+  collect(running_);
+  collect(waiting_);
 }
 
 }  // namespace triptych

@@ -1,25 +1,32 @@
-// The step loop: sequences with their key/value pages, one ragged batch a step. No thread and no socket lives
-// here; whoever owns an Engine calls step() until nothing is left. One engine is used by one thread at a
-// time.
+// The step loop: sequences that share a key/value cache, one ragged batch a step. No thread and no socket
+// lives here; whoever owns an Engine calls step() until nothing is left. One engine is used by one thread at
+// a time.
+//
+// A step is all or nothing for each sequence: one that fails (media that cannot be encoded, numbers that are
+// not finite, no memory, a callback that throws) ends with its error, and the others get what they would have
+// got without it.
 #pragma once
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "backend/numerics_check.h"
-#include "engine/kept_sequence.h"
+#include "engine/block_pool.h"
 #include "engine/load.h"
+#include "engine/model_runner.h"
+#include "engine/prefix_cache.h"
 #include "engine/request.h"
-#include "engine/step_plans.h"
-#include "engine/visual_cache.h"
+#include "engine/scheduler.h"
+#include "engine/vision_embedding_cache.h"
 
 namespace triptych {
+
+struct Sequence;
 
 struct EngineOptions {
   std::int64_t max_context_tokens = 0;         // of a sequence; 0: the model's own limit
@@ -31,8 +38,8 @@ struct EngineOptions {
   // The bits are the same.
   bool replay_steps = true;
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
-  std::size_t visual_cache_bytes = 0;  // rows of pictures seen lately, see VisualCache
-  int max_kept_sequences = 0;          // finished sequences whose keys and values a longer one may go on with
+  std::size_t visual_cache_bytes = 0;  // rows of pictures seen lately, see VisionEmbeddingCache
+  int max_kept_sequences = 0;  // finished sequences whose keys and values others may use, see PrefixCache
 };
 
 class Engine {
@@ -41,82 +48,117 @@ class Engine {
   explicit Engine(LoadedModel& model, const EngineOptions& options = {});
   ~Engine();
 
-  using RequestId = std::uint64_t;
+  using RequestId = triptych::RequestId;
   /// Queues a request. Throws Error(kContextLength) with the numbers when prompt and one token do not fit,
-  /// kInvalidArgument for parameters out of range. `on_token` may be empty.
+  /// kInvalidArgument for parameters out of range. `on_token` may be empty; it is called at the end of each
+  /// step, and when it throws its request ends with that error.
   RequestId submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token = {});
   /// Ends a request at the next step; its result says kCancelled.
   void cancel(RequestId id);
-  /// One step of every sequence that runs. False when nothing is left to do.
-  bool step();
-  /// Takes the result of a finished request; nothing when it still runs.
+  /// Requests wait or run.
+  bool has_work() const noexcept { return !waiting_.empty() || !running_.empty(); }
+  /// One step: what came of each sequence of which something came. Valid until the next call. Throws for no
+  /// fault of a single sequence.
+  std::span<const StepOutput> step();
+  /// Takes the result of a finished request; nothing when it still waits or runs.
   std::optional<GenerationResult> take_result(RequestId id);
 
-  /// submit and step until done.
+  /// submit, and step until it is done. Throws what its request failed with: an Error, or what `on_token`
+  /// threw.
   GenerationResult generate(PreparedRequest request, const SamplingParams& params,
                             TokenCallback on_token = {});
 
-  /// Tower and projector alone, and one forward pass that returns the logits of all rows, for reports and
-  /// parity. `observer` (may be null) sees all taps. Returned views live until the next call on this engine.
+  /// Tower and projector alone, and one forward pass that returns the logits [T, V] of all rows, for reports
+  /// and parity. `observer` (may be null) sees all taps. Returned views live until the next call on this
+  /// engine.
   TensorView encode_media(std::span<const MediaItem> media, ExecObserver* observer);
   TensorView forward_prompt(const PreparedRequest& request, ExecObserver* observer);
-  /// After forward_prompt: appends `id` and returns the logits [1, V] of the next token.
-  TensorView forward_next(std::int32_t id, ExecObserver* observer);
+  /// After forward_prompt: appends `ids` in one step and returns the logits [n, V] behind each of them. When
+  /// it throws nothing was appended.
+  TensorView forward_next(std::span<const std::int32_t> ids, ExecObserver* observer);
+  TensorView forward_next(std::int32_t id, ExecObserver* observer) {
+    return forward_next(std::span(&id, 1), observer);
+  }
 
   /// Sees the operations of all later steps, for measurements; null ends it. Pictures are not taken from the
   /// cache meanwhile.
   void set_observer(ExecObserver* observer) noexcept { observer_ = observer; }
 
-  std::int64_t max_context_tokens() const noexcept;
-  std::size_t kv_cache_bytes() const noexcept;
+  std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
+  std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
   std::int64_t n_media_encoded() const noexcept { return n_media_encoded_; }
+  /// Sequences so far that gave back their blocks for older ones, and were computed again.
+  std::int64_t n_preemptions() const noexcept { return n_preemptions_; }
   /// Steps so far that were recorded, and that a record served without the model's code.
-  std::int64_t n_recorded_steps() const noexcept { return step_plans_.n_recorded(); }
-  std::int64_t n_replayed_steps() const noexcept { return step_plans_.n_replayed(); }
+  std::int64_t n_recorded_steps() const noexcept { return runner_->n_recorded_steps(); }
+  std::int64_t n_replayed_steps() const noexcept { return runner_->n_replayed_steps(); }
   /// Arena allocations so far; constant once warm.
-  std::int64_t n_arena_allocations() const noexcept;
+  std::int64_t n_arena_allocations() const noexcept { return runner_->n_arena_allocations(); }
 
  private:
-  struct Sequence;
-  class Pages;
+  // Requests: engine.cc
+  void end_cancelled();
   void admit();
-  void keep(Sequence& sequence);
-  ExecObserver* observe(ExecObserver* wanted, std::string_view part);
-  void take_prefix(Sequence& sequence);
-  bool find_pages(Sequence& sequence, std::size_t n);
-  void finish(Sequence& sequence, FinishReason reason);
-  void accept_token(Sequence& sequence, std::span<const float> logits);
-  TensorView run_forward(bool every_row_decodes, ExecObserver* observer);
-  TensorView run_batch(std::span<Sequence*> sequences, std::span<const std::int64_t> n_rows, bool all_logits,
-                       ExecObserver* observer);
-  void encode_sequence(Sequence& sequence, ExecObserver* observer);
+  bool find_room(const Sequence& s);
+  void start(Sequence& s);
+  void preempt_youngest();
+  bool give_up_cached();
+  void reserve_blocks(Sequence& s, std::int64_t n_tokens);
+  void finish(Sequence& s, FinishReason reason);
+  void fail_sequence(Sequence& s, std::exception_ptr error);
+  void end(Sequence& s, FinishReason reason);
+  void collect_finished();
+  void drop(RequestId id);
+  StepOutput& output_of(Sequence& s);
+  SequenceState state_of(const Sequence& s) const;
+  void note_states();
+  // Steps: engine_step.cc
+  bool run_step();
+  void make_schedule();
+  bool encode_scheduled();
+  bool take_blocks();
+  void make_batch();
+  bool run_apart();
+  void encode(Sequence& s, ExecObserver* observer);
+  void advance(std::size_t in_batch, const TensorView& logits, double ms);
+  void accept_token(Sequence& s, std::span<const float> logits);
+  void call_back();
+  // The sequence of forward_prompt: engine_probe.cc
+  void release_probe();
+  TensorView run_probe(std::int64_t n_rows, ExecObserver* observer);
 
   LoadedModel& model_;
   EngineOptions options_;
   ExecObserver* observer_ = nullptr;
-  std::unique_ptr<KvCache> kv_cache_;
-  std::unique_ptr<Pages> pages_;
-  Arena arena_;
-  StepPlans step_plans_;                   // of decode steps in arena_, with the buffers below
-  std::optional<NumericsCheck> numerics_;  // when the model was loaded so
+  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<BlockPool> pool_;
+  std::unique_ptr<PrefixCache> prefix_cache_;
+  VisionEmbeddingCache vision_embeddings_;
+  Scheduler scheduler_;
+
   RequestId next_id_ = 1;
-  std::deque<std::unique_ptr<Sequence>> waiting_;
-  std::vector<std::unique_ptr<Sequence>> running_;
+  std::deque<std::unique_ptr<Sequence>> waiting_;   // by age, those preempted in front
+  std::vector<std::unique_ptr<Sequence>> running_;  // by age
   std::vector<std::unique_ptr<Sequence>> finished_;
   std::unique_ptr<Sequence> probe_;  // of forward_prompt
-  VisualCache visual_cache_;
-  std::deque<KeptSequence> kept_;  // finished last first
   std::int64_t n_media_encoded_ = 0;
+  std::int64_t n_preemptions_ = 0;
 
   // Buffers of a step, kept between steps.
-  std::vector<std::int32_t> ids_, positions_, slots_, logit_rows_;
-  std::vector<RowLengths> lengths_;
-  std::vector<KvSequence> kv_sequences_;
-  std::vector<EmbeddingOverride> overrides_;
-  std::vector<std::int32_t> override_rows_;
-  std::vector<Sequence*> batch_;
-  std::vector<std::int64_t> batch_rows_;
+  struct InBatch {
+    Sequence* sequence = nullptr;
+    std::int64_t n_rows = 0;
+    std::int32_t last_row = 0;  // whose logits are wanted
+  };
+  std::vector<SequenceState> states_;  // of running_
+  Schedule schedule_;
+  std::vector<InBatch> in_batch_;
+  std::vector<SequenceRows> rows_;  // of in_batch_
+  std::vector<std::int32_t> probe_logit_rows_;
+  std::vector<StepOutput> outputs_;  // the first n_outputs_ are this step's
+  std::vector<Sequence*> output_sequences_;
+  std::size_t n_outputs_ = 0;
 };
 
 }  // namespace triptych

@@ -156,8 +156,7 @@ TEST_F(EngineTest, BatchedAnswersEqualAnswersAlone) {
   std::vector<Engine::RequestId> ids;
   for (int i = 0; i < 4; ++i)
     ids.push_back(engine.submit(model().prepare(question(texts[i], {pictures[i]})), greedy()));
-  while (engine.step()) {
-  }
+  while (engine.has_work()) engine.step();
   for (std::size_t i = 0; i < 4; ++i) {
     const auto result = engine.take_result(ids[i]);
     ASSERT_TRUE(result.has_value());
@@ -199,8 +198,7 @@ TEST_F(EngineTest, ASteadyStepTakesNoMemoryFromTheArena) {
   engine.submit(model().prepare(question("Describe the image.", {"0000.png"})), params);
   for (int i = 0; i < 4; ++i) engine.step();
   const std::int64_t warm = engine.n_arena_allocations();
-  while (engine.step()) {
-  }
+  while (engine.has_work()) engine.step();
   EXPECT_EQ(engine.n_arena_allocations(), warm);
 }
 
@@ -262,12 +260,12 @@ TEST_F(EngineTest, KeysAndValuesTakeMemoryPageByPageAndGiveItBack) {
   engine.submit(model().prepare(question("Describe the image.", {"0000.png"})), params);
   for (int i = 0; i < 3; ++i) engine.step();
   const std::size_t early = granted();
-  for (int i = 0; i < 130; ++i) ASSERT_TRUE(engine.step());
+  for (int i = 0; i < 130; ++i) engine.step();
+  ASSERT_TRUE(engine.has_work());
   const std::size_t late = granted();
   EXPECT_GT(early, idle);
   EXPECT_GT(late, early) << "130 tokens more take two pages more";
-  while (engine.step()) {
-  }
+  while (engine.has_work()) engine.step();
   EXPECT_EQ(granted(), idle);
 }
 
@@ -283,7 +281,8 @@ TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
   engine.submit(model().prepare(question("Describe the image.", {"0000.png"})), params);
   for (int i = 0; i < 40; ++i) engine.step();
   const long before = n_allocations();
-  for (int i = 0; i < 100; ++i) ASSERT_TRUE(engine.step());
+  for (int i = 0; i < 100; ++i) engine.step();
+  ASSERT_TRUE(engine.has_work());
   EXPECT_LE(n_allocations() - before, 6);
 }
 
@@ -390,8 +389,7 @@ TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
   for (const char* name : pictures)
     ids.push_back(engine.submit(model().prepare(question("Describe the image.", {name})), greedy()));
   engine.cancel(ids[3]);
-  while (engine.step()) {
-  }
+  while (engine.has_work()) engine.step();
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto result = engine.take_result(ids[i]);
     ASSERT_TRUE(result.has_value()) << i;
@@ -432,36 +430,6 @@ TEST_F(EngineTest, TheVisualCacheHoldsWhatItMay) {
   ask(small, "0000.png");
   EXPECT_EQ(ask(small, "0000.png"), first);
   EXPECT_EQ(small.n_media_encoded(), 2);
-}
-
-TEST(KeptSequence, CommonBeginningEndsWhereSomethingDiffers) {
-  std::vector<MediaItem> items;
-  items.push_back({.plan = {}, .pixels = {}, .text_ids = {}, .fingerprint = {1, 2}});
-  PromptLayout layout;
-  layout.input_ids = {5, 9, 9, 6, 7};
-  layout.positions = {0, 1, 1, 2, 3, 0, 1, 2, 3, 4};  // two axes
-  layout.runs = {{.media_index = 0, .first_media_row = 0, .first_prompt_row = 1, .n_rows = 2}};
-  KeptSequence kept;
-  kept.ids = {5, 9, 9, 6, 7, 8};
-  kept.positions = {0, 1, 1, 2, 3, 4, 0, 1, 2, 3, 4, 5};
-  kept.media = media_of(layout, items);
-  EXPECT_EQ(kept.n_common(layout, items, 2), 5);
-  const auto with = [&](auto change) {
-    PromptLayout other = layout;
-    std::vector<MediaItem> other_items;
-    other_items.push_back({.plan = {}, .pixels = {}, .text_ids = {}, .fingerprint = {1, 2}});
-    change(other, other_items[0]);
-    return kept.n_common(other, other_items, 2);
-  };
-  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.input_ids[3] = 0; }), 3);
-  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.positions[4] = 9; }), 4);
-  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.positions[8] = 9; }), 3);
-  EXPECT_EQ(with([](PromptLayout&, MediaItem& i) { i.fingerprint.high = 3; }), 1);
-  EXPECT_EQ(with([](PromptLayout&, MediaItem& i) { i.text_ids = {4}; }), 1);
-  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.runs[0].first_media_row = 1; }), 1);
-  EXPECT_EQ(with([](PromptLayout& l, MediaItem&) { l.runs.clear(); }), 1);
-  kept.media[0].fingerprint = {};  // unknown is not equal to unknown
-  EXPECT_EQ(with([](PromptLayout&, MediaItem& i) { i.fingerprint = {}; }), 1);
 }
 
 }  // namespace

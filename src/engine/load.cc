@@ -230,6 +230,16 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   return out;
 }
 
+std::unique_ptr<LoadedModel> LoadedModel::from_parts(std::unique_ptr<Backend> backend,
+                                                     std::unique_ptr<Model> model, bool check_numerics) {
+  std::unique_ptr<LoadedModel> out(new LoadedModel);
+  out->check_numerics_ = check_numerics;
+  out->backend_ = std::move(backend);
+  out->media_pool_ = std::make_unique<ThreadPool>(1);
+  out->model_ = std::move(model);
+  return out;
+}
+
 std::int64_t LoadedModel::n_usable_ids() const {
   const std::int64_t rows = info().vocab_size;
   return tokenizer_ ? std::min<std::int64_t>(rows, tokenizer_->vocab_size()) : rows;

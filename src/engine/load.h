@@ -56,6 +56,10 @@ class LoadedModel {
   static std::unique_ptr<LoadedModel> with_random_weights(const Json& config, DType weight_dtype,
                                                           const LoadOptions& options = {});
 
+  /// A model that its caller made, whose weights live in `backend`; without checkpoint and tokenizer.
+  static std::unique_ptr<LoadedModel> from_parts(std::unique_ptr<Backend> backend,
+                                                 std::unique_ptr<Model> model, bool check_numerics = false);
+
   const Model& model() const { return *model_; }
   const ModelInfo& info() const { return model_->info(); }
   Backend& backend() { return *backend_; }

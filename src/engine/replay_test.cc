@@ -115,7 +115,8 @@ Answers serve(LoadedModel& model, KvDType cache, bool replay) {
       ids.push_back(engine.submit(
           request_of(model, static_cast<std::int32_t>(next), kRequests[next].n_prompt), params));
     }
-    if (!engine.step() && next == std::size(kRequests)) break;
+    engine.step();
+    if (!engine.has_work() && next == std::size(kRequests)) break;
   }
   Answers out;
   for (const Engine::RequestId id : ids) {
@@ -240,8 +241,7 @@ TEST(Replay, AnArenaThatGrowsIsRecordedAnew) {
     const std::int64_t before = engine.n_arena_allocations();
     params.max_tokens = 2;
     engine.submit(request_of(*model, 2, 900), params);
-    while (engine.step()) {
-    }
+    while (engine.has_work()) engine.step();
     EXPECT_GT(engine.n_arena_allocations(), before);
     if (replay) {
       EXPECT_EQ(n_recorded, 1);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "engine/sampling.h"
 #include "media/image.h"
 #include "media/region.h"
@@ -42,13 +43,34 @@ struct PreparedRequest {
   std::vector<MediaItem> media;
 };
 
-enum class FinishReason { kStop, kLength, kCancelled };
+using RequestId = std::uint64_t;
+
+enum class FinishReason {
+  kStop,       // by itself: a stop token or a stop string
+  kLength,     // max_tokens, or the context is full
+  kCancelled,  // by its owner
+  kError,      // it could not go on; GenerationResult::error says why
+};
 std::string_view to_string(FinishReason reason) noexcept;
 
 /// One step of an answer.
 struct TokenEvent {
   SampledToken token;
   std::string text;  // what became certain with this token; may be empty
+};
+
+/// Why a request failed.
+struct RequestError {
+  ErrorCode code = ErrorCode::kInternal;
+  std::string message;
+};
+
+/// What came of one sequence in a step of the engine.
+struct StepOutput {
+  RequestId id = 0;
+  std::vector<TokenEvent> events;             // new tokens and text, in order; may be empty
+  std::optional<FinishReason> finish_reason;  // when it ended: its result may be taken
+  std::optional<RequestError> error;          // with kError
 };
 
 struct GenerationTimings {
@@ -63,7 +85,8 @@ struct GenerationResult {
   std::vector<SampledToken> tokens;     // with n_logprobs >= 0
   std::vector<Region> regions;          // boxes and points that the answer names
   FinishReason finish_reason = FinishReason::kStop;
-  std::string stop_string;  // the one that ended it, if any
+  std::optional<RequestError> error;  // with kError; the answer is what came until then
+  std::string stop_string;            // the one that ended it, if any
   std::int64_t n_prompt_tokens = 0;
   std::int64_t n_image_tokens = 0;
   std::int64_t n_reused_tokens = 0;  // of the prompt, found in the cache from an earlier request

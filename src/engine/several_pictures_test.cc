@@ -101,8 +101,7 @@ TEST(SeveralPictures, TextAloneAndPicturesInOneBatch) {
   Engine engine(*qwen, {.max_batch_tokens = 17, .max_sequences = 3});
   std::vector<Engine::RequestId> ids;
   for (const auto& [text, n] : prompts) ids.push_back(engine.submit(request(text, n), params));
-  while (engine.step()) {
-  }
+  while (engine.has_work()) engine.step();
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto result = engine.take_result(ids[i]);
     ASSERT_TRUE(result.has_value());

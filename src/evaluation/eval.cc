@@ -164,12 +164,12 @@ class Evaluation {
     greedy.max_tokens = max_answer_tokens();
     std::vector<Engine::RequestId> ids;
     for (PreparedRequest& request : requests) ids.push_back(engine.submit(std::move(request), greedy));
-    while (engine.step()) {
-    }
+    while (engine.has_work()) engine.step();
     std::vector<std::string> out;
     for (const Engine::RequestId id : ids) {
       const auto result = engine.take_result(id);
       TRIPTYCH_CHECK(result.has_value());
+      if (result->error) throw Error(result->error->code, result->error->message);
       out.push_back(trimmed(result->text) + (result->finish_reason == FinishReason::kStop ? "" : " ..."));
     }
     return out;

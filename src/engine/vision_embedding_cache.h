@@ -12,10 +12,10 @@
 
 namespace triptych {
 
-class VisualCache {
+class VisionEmbeddingCache {
  public:
   /// Holds at most max_bytes of rows; 0 keeps nothing.
-  explicit VisualCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  explicit VisionEmbeddingCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
 
   /// Rows [n_tokens, D] of an item with this content, or nullptr. Valid until the next put().
   const Tensor* find(const MediaItem& item);

@@ -1,10 +1,10 @@
-#include "engine/visual_cache.h"
+#include "engine/vision_embedding_cache.h"
 
 #include <algorithm>
 
 namespace triptych {
 
-const Tensor* VisualCache::find(const MediaItem& item) {
+const Tensor* VisionEmbeddingCache::find(const MediaItem& item) {
   if (item.fingerprint.empty()) return nullptr;
   const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) {
     return e.fingerprint == item.fingerprint && e.text_ids == item.text_ids;
@@ -14,7 +14,7 @@ const Tensor* VisualCache::find(const MediaItem& item) {
   return &entries_.front().rows;
 }
 
-void VisualCache::put(const MediaItem& item, TensorView rows) {
+void VisionEmbeddingCache::put(const MediaItem& item, TensorView rows) {
   const std::size_t n_bytes = rows.size_bytes();
   if (item.fingerprint.empty() || n_bytes > max_bytes_ || find(item) != nullptr) return;
   while (size_bytes_ + n_bytes > max_bytes_) {

@@ -1,0 +1,75 @@
+#include "engine/model_runner.h"
+
+#include <algorithm>
+
+#include "engine/block_pool.h"
+
+namespace triptych {
+namespace {
+
+// Recorded steps read the batch where it lies; beyond this many rows they are recorded anew when it moves.
+constexpr std::size_t kStableRows = 1024;
+
+KvGeometry geometry(const ModelInfo& info, const ModelRunnerOptions& options) {
+  return {.n_layers = info.n_layers,
+          .n_kv_heads = info.n_kv_heads,
+          .head_dim = info.head_dim,
+          .page_tokens = kBlockTokens,
+          .n_pages = options.n_blocks,
+          .dtype = options.kv_dtype};
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(const Model& model, Backend& backend, const ModelRunnerOptions& options)
+    : model_(model),
+      backend_(backend),
+      replay_steps_(options.replay_steps),
+      kv_cache_(backend.make_kv_cache(geometry(model.info(), options))),
+      batch_(model.info().n_position_axes, kBlockTokens, kStableRows,
+             std::min(kStableRows, static_cast<std::size_t>(options.max_sequences))),
+      arena_(std::size_t{1} << 20, [&backend](std::size_t n) { return backend.allocate(n); }),
+      step_plans_(backend, arena_) {
+  if (options.check_numerics) numerics_.emplace();
+}
+
+// The check, when there is one, sees everything first.
+ExecObserver* ModelRunner::observe(ExecObserver* wanted, std::string_view part) {
+  if (!numerics_) return wanted;
+  numerics_->restart(wanted, part);
+  return &*numerics_;
+}
+
+TensorView ModelRunner::encode_media(std::span<const MediaItem> items, ExecObserver* observer) {
+  arena_.reset();
+  ExecContext cx(backend_, arena_, observe(observer, "vision"));
+  const StepScope step(backend_, {.n_sequences = static_cast<std::int64_t>(items.size())});
+  return model_.encode_media(cx, items);
+}
+
+// The model on this batch, or what was recorded of an earlier step like it.
+TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
+  const StepShape shape = {.n_rows = static_cast<std::int64_t>(batch.token_ids.size()),
+                           .n_sequences = static_cast<std::int64_t>(batch.sequences.size())};
+  const StepScope step(backend_, shape);
+  const bool every_row_decodes = shape.n_rows == shape.n_sequences;
+  if (replay_steps_ && every_row_decodes && observer == nullptr && batch.media.empty())
+    return step_plans_.run(
+        {.shape = shape,
+         .n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
+         .addresses = {batch.kv_cache, batch.token_ids.data(), batch.positions.data(), batch.lengths.data(),
+                       batch.sequences.data(), batch.kv_slots.data(), batch.logit_rows.data()}},
+        [&](ExecContext& cx) { return model_.forward(cx, batch); });
+  arena_.reset();
+  ExecContext cx(backend_, arena_, observer);
+  return model_.forward(cx, batch);
+}
+
+TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer) {
+  const Batch batch = batch_.build(sequences, kv_cache_.get());
+  const TensorView logits = run(batch, observe(observer, "language"));
+  if (numerics_) numerics_->check("logits", logits);
+  return logits;
+}
+
+}  // namespace triptych
