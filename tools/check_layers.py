@@ -5,7 +5,7 @@ Usage: tools/check_layers.py [root]     prints file:line for each include that b
 
 Beyond the table: a model includes no other model's header unless it is a shared part (its name is not a registered family),
 a kernel file compiled for one instruction set includes only its contract, intrinsics and plain C headers, and nothing in src/
-includes anything by a relative path. Only cli reads a command line, prints and ends the process. Tests may look further down than their layer (the backend, checkpoints) but not up.
+includes anything by a relative path. Public headers include the standard library and each other. Only cli reads a command line, prints and ends the process. Tests may look further down than their layer (the backend, checkpoints) but not up.
 """
 import pathlib
 import re
@@ -30,6 +30,7 @@ LAYERS = {
     "models": ["base", "tensor", "media", "backend", "weights", "nn"],
     "report": ["base", "tensor", "backend", "models/model.h"],
     "engine": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h"],
+    "api": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h", "engine"],
     "evaluation": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h", "engine", "report"],
     "benchmark": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h", "engine", "report"],
     "compress": [*LIBRARY, "evaluation", "report"],
@@ -46,6 +47,8 @@ EXTRA_FILES = {
     "cli": ["backend/cpu/cpu_backend.h"],
     "capi": ["backend/cpu/cpu_backend.h"],
 }
+# The one way to include/triptych/: it keeps names of the interface and inner names apart.
+PUBLIC_INTERFACE = "api/public.h"
 # What tests may use below their layer, to run with real weights on a real backend.
 EXTRA_FOR_TESTS = ["backend/cpu/cpu_backend.h", "io", "support"]
 # And what the engine's tests use to go through every family.
@@ -77,6 +80,8 @@ def is_test(path):
 
 
 def is_allowed(path, layer, include):
+    if include.startswith("triptych/"):
+        return path == PUBLIC_INTERFACE
     target = layer_of(include)
     if target == layer or include.startswith(layer + "/") and target is None:
         return True
@@ -144,6 +149,21 @@ def check_file(path, relative, families):
                 yield number, f'"{include}": a model may not include another model'
 
 
+def includes_of(path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, *match.groups()
+
+
+def check_public_headers(include):
+    """A public header includes the standard library and its own kind."""
+    for path in sorted((include / "triptych").glob("*.h")):
+        for number, bracket, name in includes_of(path):
+            if bracket == "<" and not re.fullmatch(r"[a-z_]+", name) or bracket == '"' and not name.startswith("triptych/"):
+                yield f"include/triptych/{path.name}:{number}: {name} in a public header"
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
     src = root / "src"
@@ -156,6 +176,7 @@ def main():
         n_files += 1
         relative = path.relative_to(src).as_posix()
         problems += [f"src/{relative}:{number}: {text}" for number, text in check_file(path, relative, families)]
+    problems += list(check_public_headers(root / "include"))
     print("\n".join(problems + [f"{n_files} files, {len(problems)} problems"]))
     return 1 if problems or n_files == 0 else 0
 

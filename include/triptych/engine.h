@@ -1,0 +1,90 @@
+// Answering: requests in, tokens out.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "triptych/export.h"
+#include "triptych/model.h"
+#include "triptych/request.h"
+#include "triptych/result.h"
+
+namespace triptych::api {
+
+struct EngineOptions {
+  std::int64_t max_context_tokens = 0;   // of a sequence; 0: the model's own limit
+  std::int64_t kv_cache_tokens = 0;      // of all sequences together; 0: max_context_tokens
+  std::int64_t max_batch_tokens = 1024;  // of a step; longer prompts take several
+  int max_sequences = 8;                 // running at once; further requests wait
+  /// How keys and values are kept: "fp32", "fp16", "bf16", "int8", "fp8" or "int4"; "auto": int8 beside
+  /// quantized weights, else fp16.
+  std::string kv_cache_dtype = "auto";
+  /// Decode steps are recorded once a shape and replayed; the answers are the same without.
+  bool replay_steps = true;
+  // What is kept for later requests; both change no answer but for the last bits of sums in another order.
+  std::size_t vision_cache_bytes = 0;  // embeddings of pictures seen lately
+  int max_cached_prefixes = 0;         // ended sequences whose keys and values a longer one may go on with
+};
+
+/// One token of an answer while it is made.
+struct TokenEvent {
+  SampledToken token;
+  std::string text;  // what became certain with this token, whole characters; may be empty
+};
+
+/// Called after each token; returning false cancels the request.
+using TokenCallback = std::function<bool(const TokenEvent&)>;
+
+using RequestId = std::uint64_t;
+
+/// What came of one request in a step.
+struct StepOutput {
+  RequestId request_id = 0;
+  std::vector<TokenEvent> events = {};             // new tokens and text, in order; may be empty
+  std::optional<FinishReason> finish_reason = {};  // when it ended: take_result() has its result
+  std::optional<RequestError> error = {};          // with kError
+};
+
+/// Runs requests together, one batch a step, without a thread of its own: whoever owns it calls step(). An
+/// engine is used by one thread at a time. Engines of one model may live in different threads, which then
+/// wait for each other's operations.
+class TRIPTYCH_API Engine {
+ public:
+  /// Keeps the model alive. Throws Error(kInvalidArgument) for sizes out of range or an unknown word.
+  explicit Engine(const Model& model, const EngineOptions& options = {});
+  ~Engine();
+  Engine(Engine&& other) noexcept;
+  Engine& operator=(Engine&& other) noexcept;
+
+  /// Renders the prompt, tokenizes it, resizes the pictures, and queues the request. Throws Error:
+  /// kContextLength with the numbers when prompt and one token do not fit, kInvalidArgument for what the
+  /// model cannot take or sampling parameters out of range, kUnsupported.
+  RequestId submit(const Request& request);
+  /// Ends a request at the next step; its result says kCancelled. An unknown or finished one is left alone.
+  void cancel(RequestId id);
+  /// One step of every request that runs: what came of those of which something came. Throws Error.
+  std::vector<StepOutput> step();
+  /// Whether any request waits or runs, so that step() has something to do.
+  bool has_work() const noexcept;
+  /// Takes the result of a finished request, once; nothing while it runs.
+  std::optional<Result> take_result(RequestId id);
+
+  /// Submits, steps until this request is done and returns its result. Throws as submit, and what the request
+  /// failed with: an Error, or what `on_token` threw. Other requests go on meanwhile.
+  Result generate(const Request& request, const TokenCallback& on_token = {});
+
+  /// Of a sequence, prompt and answer together.
+  std::int64_t max_context_tokens() const noexcept;
+  std::size_t kv_cache_bytes() const noexcept;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace triptych::api

@@ -1,0 +1,22 @@
+// What is asked of a model.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "triptych/chat_message.h"
+#include "triptych/media_options.h"
+#include "triptych/sampling.h"
+
+namespace triptych::api {
+
+struct Request {
+  std::vector<ChatMessage> messages;
+  /// Absent: Model::default_sampling().
+  std::optional<SamplingParams> sampling = {};
+  MediaOptions media_options = {};
+  /// The answer goes on with the text of the last message instead of beginning a new one.
+  bool continue_final_message = false;
+};
+
+}  // namespace triptych::api
