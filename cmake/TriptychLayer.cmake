@@ -5,8 +5,7 @@
 # foo_avx512vnni.cc, foo_avx512bf16.cc, foo_neon.cc...): only such files are compiled with more than the baseline.
 
 add_library(triptych_options INTERFACE)
-target_include_directories(triptych_options INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/triptych>)
+target_include_directories(triptych_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
 target_compile_features(triptych_options INTERFACE cxx_std_20)
 
 add_library(triptych_flags INTERFACE)
@@ -105,15 +104,12 @@ function(triptych_layer dir)
   if(sources)
     add_library(triptych_${id} STATIC ${sources})
     set(public PUBLIC)
-    target_link_libraries(triptych_${id} PRIVATE $<BUILD_INTERFACE:triptych_flags> ${L_PRIVATE})
+    target_link_libraries(triptych_${id} PRIVATE triptych_flags ${L_PRIVATE})
   else()
     add_library(triptych_${id} INTERFACE)
     set(public INTERFACE)
   endif()
   target_link_libraries(triptych_${id} ${public} triptych_options ${L_PUBLIC})
-  set_target_properties(triptych_${id} PROPERTIES EXPORT_NAME ${id})
-  add_library(triptych::${id} ALIAS triptych_${id})
-  set_property(GLOBAL APPEND PROPERTY TRIPTYCH_LAYERS triptych_${id})
   if(L_EXECUTABLE AND EXISTS ${root}/main.cc)
     add_executable(${L_EXECUTABLE} ${root}/main.cc)
     target_link_libraries(${L_EXECUTABLE} PRIVATE triptych_flags triptych_${id})

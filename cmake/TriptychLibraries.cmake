@@ -1,6 +1,5 @@
 # Every outside library that the layers link, found as Debian packages install them; README lists each with its reason.
-# Read by the build and, installed beside triptychConfig.cmake, by projects that link the installed libraries. Names of what
-# was not found are left in triptych_missing.
+# Names of what was not found are left in triptych_missing.
 set(triptych_missing)
 
 macro(triptych_find package)
