@@ -171,18 +171,18 @@ class LlamaDecoderTest : public testing::TestWithParam<bool> {
       sequences_.push_back({.first_row = row,
                             .n_rows = n,
                             .n_context = n,
-                            .n_prompt = n,
                             .pages = std::span(pages_).subspan(s, 1)});
       for (std::int32_t t = 0; t < n; ++t) {
         ids_.push_back(prompts_[s][static_cast<std::size_t>(t)]);
         positions_.push_back(t);
+        lengths_.push_back({.n_tokens = t + 1, .n_prompt = n});
         slots_.push_back(pages_[s] * 16 + t);
         rows_.push_back(row++);
       }
     }
   }
   LlamaDecoder::Step step(std::span<const std::int32_t> logit_rows, std::span<const Added> added = {}) {
-    return {positions_, sequences_, slots_, cache_.get(), logit_rows, added};
+    return {positions_, lengths_, sequences_, slots_, cache_.get(), logit_rows, added};
   }
   std::vector<float> run(const LlamaDecoder::Step& inputs, const std::vector<int>& cuts = {}) {
     Arena arena;
@@ -209,6 +209,7 @@ class LlamaDecoderTest : public testing::TestWithParam<bool> {
   std::unique_ptr<KvCache> cache_;
   const std::vector<std::int32_t> prompts_[2] = {{3, 17, 4, 29, 0}, {8, 8, 21}};
   const std::vector<std::int32_t> pages_ = {1, 0};
+  std::vector<RowLengths> lengths_;
   std::vector<KvSequence> sequences_;
   std::vector<std::int32_t> ids_, positions_, slots_, rows_;
 };
