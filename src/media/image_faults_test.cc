@@ -36,7 +36,8 @@ Error error_of(const Bytes& bytes) {
 }
 
 Rgb8 pixel(const Image& image, int x, int y) {
-  const std::uint8_t* at = image.rgb.data() + static_cast<std::size_t>(y) * image.row_bytes() + 3 * static_cast<std::size_t>(x);
+  const std::uint8_t* at =
+      image.rgb.data() + static_cast<std::size_t>(y) * image.row_bytes() + 3 * static_cast<std::size_t>(x);
   return {at[0], at[1], at[2]};
 }
 
@@ -233,7 +234,9 @@ TEST(ImageFaults, TwelveBitsOfTiff) {
   append(tiff, "II*");
   append(tiff, 0, 1);
   append(tiff, 8, 4);
-  const std::uint32_t tags[][3] = {{256, 3, 3}, {257, 3, 1}, {258, 3, 12}, {259, 3, 1}, {262, 3, 1}, {273, 4, 8 + 2 + 9 * 12 + 4}, {277, 3, 1}, {278, 3, 1}, {279, 4, 5}};
+  const std::uint32_t tags[][3] = {{256, 3, 3}, {257, 3, 1}, {258, 3, 12},
+                                   {259, 3, 1}, {262, 3, 1}, {273, 4, 8 + 2 + 9 * 12 + 4},
+                                   {277, 3, 1}, {278, 3, 1}, {279, 4, 5}};
   append(tiff, std::size(tags), 2);
   for (const auto& [tag, type, value] : tags) {
     append(tiff, tag, 2);
@@ -252,7 +255,8 @@ TEST(ImageFaults, TwelveBitsOfTiff) {
 TEST(ImageFaults, OtherFormatsAreNamed) {
   using namespace std::string_literals;
   const std::string tga = "\0\0\2\0\0\0\0\0\0\0\0\0\x04\0\x04\0\x18\0"s + std::string(48, 'x');
-  for (const auto& [start, name] : {std::pair{"\0\0\1\0\1\0\x10\x10\0\0\1\0\x20\0"s, "ICO"}, {"DDS \x7c\0\0\0"s, "DDS"}, {tga, "TGA"}}) {
+  for (const auto& [start, name] :
+       {std::pair{"\0\0\1\0\1\0\x10\x10\0\0\1\0\x20\0"s, "ICO"}, {"DDS \x7c\0\0\0"s, "DDS"}, {tga, "TGA"}}) {
     Bytes bytes;
     append(bytes, start);
     EXPECT_EQ(error_of(bytes).code(), ErrorCode::kUnsupported) << name;

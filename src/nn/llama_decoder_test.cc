@@ -168,10 +168,8 @@ class LlamaDecoderTest : public testing::TestWithParam<bool> {
     std::int32_t row = 0;
     for (std::size_t s = 0; s < 2; ++s) {
       const auto n = static_cast<std::int32_t>(prompts_[s].size());
-      sequences_.push_back({.first_row = row,
-                            .n_rows = n,
-                            .n_context = n,
-                            .pages = std::span(pages_).subspan(s, 1)});
+      sequences_.push_back(
+          {.first_row = row, .n_rows = n, .n_context = n, .pages = std::span(pages_).subspan(s, 1)});
       for (std::int32_t t = 0; t < n; ++t) {
         ids_.push_back(prompts_[s][static_cast<std::size_t>(t)]);
         positions_.push_back(t);

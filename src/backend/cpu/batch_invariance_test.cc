@@ -38,7 +38,7 @@ std::vector<float> product(Backend& cpu, const LinearWeight& weight, const Tenso
 LinearSpec linear_spec(const std::shared_ptr<Tensor>& w, const std::string& format) {
   LinearSpec spec;
   spec.name = "layer";
-  spec.parts.push_back({"w", w->view(), w, "test"});
+  spec.parts.push_back({WeightEntry{"w", w->view(), w, "test"}});
   if (!format.empty()) spec.format = QuantFormat::parse(format);
   return spec;
 }

@@ -237,7 +237,8 @@ TEST(Pointwise, CodesOfAGrid) {
               k.epilogue({f, n, a.data(), b.data(), nullptr, nullptr, lean, int8});
             }
             int8.q = expected.data() + 1;
-            kPointwiseScalar.epilogue({Activation::kNone, n, y.data(), nullptr, nullptr, nullptr, false, int8});
+            kPointwiseScalar.epilogue(
+                {Activation::kNone, n, y.data(), nullptr, nullptr, nullptr, false, int8});
             ASSERT_EQ(q, expected) << k.name << " function " << static_cast<int>(f) << " n=" << n;
             EXPECT_EQ(scale, kStep);
           }
