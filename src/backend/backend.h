@@ -3,7 +3,9 @@
 // quantized is the backend's secret.
 //
 // Operands were checked by ExecContext: shapes agree, last dimensions are dense. An operation runs to its end
-// before it returns (a device backend may queue instead and order work by itself).
+// before it returns (a device backend may queue instead and order work by itself). Views are in the backend's
+// memory (memory_kind), spans in host memory: what they hold is read before the operation returns or,
+// recorded, each time the plan runs.
 #pragma once
 
 #include <cstdint>
@@ -104,8 +106,17 @@ class Backend {
   virtual std::string describe() const = 0;
   virtual int n_threads() const noexcept = 0;
 
-  /// Memory the operations can use, 64-byte aligned. Default: this processor's. Throws Error(kOutOfMemory).
-  virtual Buffer allocate(std::size_t size_bytes);
+  /// Where the operands of operations lie. kHost (default): this processor and the backend share one memory,
+  /// and nothing has to be copied between them.
+  virtual MemoryKind memory_kind() const noexcept { return MemoryKind::kHost; }
+  /// Memory for operands (kDevice) or host memory that is fast to copy from and to it, 64-byte aligned, not
+  /// initialised. Default: this processor's for both. Throws Error(kOutOfMemory).
+  virtual Buffer allocate(std::size_t size_bytes, MemoryKind kind = MemoryKind::kDevice);
+  /// Elements of host memory into an operand of the same shape and dtype, and back; strides may differ.
+  /// `from` of an upload may be written to when it returns, `to` of a download be read; recorded, when the
+  /// plan has run. Default: copy.
+  virtual void upload(const TensorView& from, TensorView& to);
+  virtual void download(const TensorView& from, TensorView& to);
 
   // Weights. Throw Error(kUnsupported) for a type, format or layout that the backend cannot use, naming the
   // tensor.

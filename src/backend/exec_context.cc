@@ -68,6 +68,7 @@ class Bracket {
 
 }  // namespace
 
+bool ExecObserver::reads_values() const noexcept { return true; }
 void ExecObserver::on_linear(const LinearWeight&, const TensorView&) {}
 void ExecObserver::on_attention(const AttentionArgs&) {}
 void ExecObserver::on_paged_attention(const KvCache&, std::span<const KvSequence>, const TensorView&) {}
@@ -76,7 +77,9 @@ void ExecObserver::on_end() {}
 void ExecObserver::on_block_begin(const BlockName&, const TensorView&) {}
 void ExecObserver::on_block_end(const BlockName&, const TensorView&) {}
 
-Buffer Backend::allocate(std::size_t size_bytes) { return Buffer::allocate(size_bytes); }
+Buffer Backend::allocate(std::size_t size_bytes, MemoryKind) { return Buffer::allocate(size_bytes); }
+void Backend::upload(const TensorView& from, TensorView& to) { copy(from, to); }
+void Backend::download(const TensorView& from, TensorView& to) { copy(from, to); }
 void Backend::begin_step(const StepShape&) {}
 void Backend::end_step() noexcept {}
 // NOLINTNEXTLINE(performance-unnecessary-value-param): backends that record take it over
@@ -85,6 +88,40 @@ void Backend::all_reduce(TensorView&) {
   TRIPTYCH_CHECK(false, "this backend is one device and sums nothing with others");
 }
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
+
+TensorView ExecContext::upload(const TensorView& x) {
+  if (x.kind() == backend_.memory_kind()) return x;
+  TensorView y = arena_.make(x.dtype(), x.shape());
+  const Bracket bracket(observer_, "upload");
+  backend_.upload(x, y);
+  return y;
+}
+
+TensorView ExecContext::download(const TensorView& x) {
+  if (x.kind() == MemoryKind::kHost) return x;
+  TensorView y = arena_.make_host(x.dtype(), x.shape());
+  const Bracket bracket(observer_, "download");
+  backend_.download(x, y);
+  return y;
+}
+
+void ExecContext::show(std::string_view name, const TensorView& value) {
+  const ArenaScope scratch(arena_);
+  observer_->on_tap(name, download(value));
+}
+
+void ExecContext::show_input(const LinearWeight& w, const TensorView& x) {
+  if (observer_ == nullptr) return;
+  const ArenaScope scratch(arena_);
+  observer_->on_linear(w, observer_->reads_values() ? download(x) : x);
+}
+
+void ExecContext::show_block(const BlockName& name, const TensorView& h, bool begins) {
+  if (observer_ == nullptr) return;
+  const ArenaScope scratch(arena_);
+  const TensorView value = observer_->reads_values() ? download(h) : h;
+  begins ? observer_->on_block_begin(name, value) : observer_->on_block_end(name, value);
+}
 
 LinearInput ExecContext::input_for(const LinearWeight& w, const LinearInput& x) {
   if (x.norm == LinearInput::Norm::kNone) return x;
@@ -172,7 +209,7 @@ void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, Tenso
   TRIPTYCH_CHECK(x.rows.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x.rows), shape_of(y));
   if (epilogue.residual.data() != nullptr) check_same("linear residual", epilogue.residual, y);
   const LinearInput input = input_for(w, x);
-  if (observer_ != nullptr) observer_->on_linear(w, input.rows);
+  show_input(w, input.rows);
   const Bracket bracket(observer_, "linear");
   if (x.rows.dim(0) == 0) return;
   if (w.is_partial()) return partial_linear(w, input, epilogue, y);
@@ -331,7 +368,7 @@ Activations ExecContext::gated_linear(Activation kind, const LinearWeight& gate_
   }
   TensorView y = empty({x.rows.dim(0), gate_up.n_out() / 2});
   const LinearInput input = input_for(gate_up, x);
-  if (observer_ != nullptr) observer_->on_linear(gate_up, input.rows);
+  show_input(gate_up, input.rows);
   TensorView both;
   {
     const Bracket bracket(observer_, "linear");

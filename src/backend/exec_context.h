@@ -34,11 +34,16 @@ class ExecObserver {
   virtual ~ExecObserver() = default;
   /// False for an observer of linears only: models then skip what exists for taps alone.
   virtual bool wants_taps() const noexcept { return true; }
-  /// `name` as the reference names the module whose output this is.
+  /// `name` as the reference names the module whose output this is. `value` is in host memory.
   virtual void on_tap(std::string_view name, const TensorView& value) = 0;
-  /// Input x [T, K] of a linear, before the product. Default: nothing.
+  /// False for an observer that looks at shapes alone: inputs of linears are not brought to host memory for
+  /// it.
+  virtual bool reads_values() const noexcept;
+  /// Input x [T, K] of a linear, before the product, in host memory if the observer reads it. Default:
+  /// nothing.
   virtual void on_linear(const LinearWeight& weight, const TensorView& x);
-  /// An attention over plain tensors, before it runs. Default: nothing.
+  /// An attention over plain tensors, before it runs; its operands are where the backend has them. Default:
+  /// nothing.
   virtual void on_attention(const AttentionArgs& args);
   /// The same over a cache, q [T, H, Dh].
   virtual void on_paged_attention(const KvCache& cache, std::span<const KvSequence> sequences,
@@ -47,7 +52,7 @@ class ExecObserver {
   /// is said of the operation above comes before. Default: nothing.
   virtual void on_begin(const char* operation);
   virtual void on_end();
-  /// Around a block, h [T, D] as it comes in and as it leaves. Default: nothing.
+  /// Around a block, h [T, D] as it comes in and as it leaves, like on_linear's x. Default: nothing.
   virtual void on_block_begin(const BlockName& block, const TensorView& h);
   virtual void on_block_end(const BlockName& block, const TensorView& h);
 };
@@ -65,15 +70,21 @@ class ExecContext {
 
   /// Computes on this processor what operations read (angles of positions), in its place among them: now, or,
   /// when the step is recorded, each time the plan runs. `computation` holds copies of views and spans of the
-  /// arena and of the step's inputs, and must not keep anything else that ends with the step.
+  /// arena and of the step's inputs, and must not keep anything else that ends with the step. What it writes
+  /// is host memory: spans, or tensors of empty_host, which operations read once they are uploaded.
   template <typename Computation>
   void host(Computation computation) {
     if (backend_.is_recording()) return backend_.record_host(std::move(computation));
     computation();
   }
 
-  /// New float32 tensor in the arena, not initialised.
+  /// New float32 tensor in the arena, not initialised: for operations, or for this processor to write.
   TensorView empty(const Shape& shape) { return arena_.make(DType::kF32, shape); }
+  TensorView empty_host(const Shape& shape) { return arena_.make_host(DType::kF32, shape); }
+  /// A tensor in host memory (staged by a computation, pixels) as an operand, and an operand as a tensor that
+  /// this processor reads. Operations like the others; where both share one memory, x itself and no copy.
+  TensorView upload(const TensorView& x);
+  TensorView download(const TensorView& x);
 
   /// Runs `body`, one block of a tower or decoder, on h [T, D]: what it takes from the arena ends with it, an
   /// observer hears where it begins and ends, and h is tapped under the block's name. Parts that `body` names
@@ -81,10 +92,10 @@ class ExecContext {
   template <typename Body>
   void block(const BlockName& name, TensorView& h, Body&& body) {
     const BlockScope scope(*this, name);
-    if (observer_ != nullptr) observer_->on_block_begin(name, h);
+    show_block(name, h, true);
     body();
-    if (tapping()) observer_->on_tap(name.text(), h);
-    if (observer_ != nullptr) observer_->on_block_end(name, h);
+    if (tapping()) show(name.text(), h);
+    show_block(name, h, false);
   }
 
   // Operations; each returns its output from the arena unless it says "in place". Shape errors throw
@@ -136,7 +147,7 @@ class ExecContext {
   /// Shows a value under a formatted name; costs one branch when nobody listens.
   template <typename... Args>
   void tap(const TensorView& value, fmt::format_string<Args...> name, Args&&... args) {
-    if (tapping()) observer_->on_tap(fmt::format(name, std::forward<Args>(args)...), value);
+    if (tapping()) show(fmt::format(name, std::forward<Args>(args)...), value);
   }
   /// x, tapped as `part` of the running block; a norm is stored for that.
   LinearInput tap_input(const LinearInput& x, std::string_view part);
@@ -157,6 +168,10 @@ class ExecContext {
     ArenaScope scratch_;
   };
 
+  // To the observer.
+  void show(std::string_view name, const TensorView& value);
+  void show_input(const LinearWeight& w, const TensorView& x);
+  void show_block(const BlockName& name, const TensorView& h, bool begins);
   // x as the backend takes it: normed here where it does not norm rows, or where someone wants to see them.
   LinearInput input_for(const LinearWeight& w, const LinearInput& x);
   TensorView norm_rows(const LinearInput& x);

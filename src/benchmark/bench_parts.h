@@ -33,6 +33,7 @@ class PartRecorder : public ExecObserver {
   std::vector<PartTiming> parts(int n_prompts, int n_decoded) const;
 
   bool wants_taps() const noexcept override { return false; }
+  bool reads_values() const noexcept override { return false; }
   void on_tap(std::string_view, const TensorView&) override {}
   void on_linear(const LinearWeight& weight, const TensorView& x) override;
   void on_attention(const AttentionArgs& args) override;

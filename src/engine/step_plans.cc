@@ -44,10 +44,10 @@ bool StepPlans::record(const StepClass& step, FunctionRef<TensorView(ExecContext
     RecordingScope scope(backend_);
     if (!scope.records()) return false;
     ExecContext cx(backend_, arena_);
-    Record made{step, nullptr, forward(cx), 0};
+    Record made{step, nullptr, forward(cx), {}};
     made.plan = scope.finish();
     if (made.plan == nullptr) return false;
-    made.arena_bytes = arena_.high_bytes();
+    made.extent = arena_.high();
     const std::int64_t before = generation_;
     reset_arena();
     if (generation_ != before) continue;
@@ -71,7 +71,7 @@ TensorView StepPlans::run(const StepClass& step, FunctionRef<TensorView(ExecCont
     return forward(cx);
   }
   const Record& one = records_.front();
-  arena_.make_bytes(one.arena_bytes);  // the same memory, taken at once
+  arena_.take(one.extent);  // the same memory, taken at once
   one.plan->run();
   return one.output;
 }

@@ -50,7 +50,7 @@ class StepPlans {
     StepClass step;
     std::unique_ptr<StepPlan> plan;
     TensorView output;
-    std::size_t arena_bytes = 0;
+    Arena::Extent extent;  // that it takes of the arena
   };
   void reset_arena();
   bool record(const StepClass& step, FunctionRef<TensorView(ExecContext&)> forward);

@@ -342,7 +342,8 @@ TensorView Fuyu::encode_media(ExecContext& cx, std::span<const MediaItem> items)
   TensorView out = cx.empty({n, config_.hidden_size});
   std::int64_t first = 0;
   for (const MediaItem& item : items) {
-    cx.linear_into(*vision_embed_tokens_, item.pixels, out.rows(first, first + item.plan.n_tokens),
+    const ArenaScope scratch(cx.arena());
+    cx.linear_into(*vision_embed_tokens_, cx.upload(item.pixels), out.rows(first, first + item.plan.n_tokens),
                    {.activation = Activation::kNone, .residual = {}, .x_quant = config_.pixel_grid()});
     first += item.plan.n_tokens;
   }

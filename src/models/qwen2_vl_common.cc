@@ -106,8 +106,11 @@ TensorView Qwen2VlModel::encode_media(ExecContext& cx, std::span<const MediaItem
 TensorView Qwen2VlModel::embed_patches(ExecContext& cx, std::span<const VisionFrame> frames,
                                        std::span<const std::int32_t> segments) const {
   TensorView h = cx.empty({segments.back(), config_.vision.width});
-  for (std::size_t i = 0; i < frames.size(); ++i)
-    cx.linear_into(*patch_embed_, frames[i].patches, h.rows(segments[i], segments[i + 1]));  // [P, Dv]
+  for (std::size_t i = 0; i < frames.size(); ++i) {
+    const ArenaScope pixels(cx.arena());
+    cx.linear_into(*patch_embed_, cx.upload(frames[i].patches),
+                   h.rows(segments[i], segments[i + 1]));  // [P, Dv]
+  }
   cx.tap(h, "model.visual.patch_embed");
   return h;
 }

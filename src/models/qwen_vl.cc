@@ -241,7 +241,8 @@ void QwenVl::bind_visual(const ModelSource& source) {
   const int p = c.patch_size_px;
   Binder v = source.binder(sizes_, "vision").scope("transformer.visual");
   conv1_ = v.patch_embedding("conv1.weight", {dv, 3, p, p}, "");
-  positions_ = interpolate_bicubic_grid(v.tensor("positional_embedding", {kQueries, dv}), 16, c.grid());
+  positions_ = v.to_operand(
+      interpolate_bicubic_grid(v.host_tensor("positional_embedding", {kQueries, dv}), 16, c.grid()));
   ln_pre_ = LayerNorm::bind(v, "ln_pre", dv, kEps);
   for (int i = 0; i < c.visual_layers; ++i) {
     Binder b = v.scope(fmt::format("transformer.resblocks.{}", i));
@@ -259,8 +260,9 @@ void QwenVl::bind_visual(const ModelSource& source) {
   Binder pool = r.scope("attn_pool");
   attn_pool_.kv_proj = pool.linear("kv_proj", d, dv, Bias::kNone);
   attn_pool_.query = pool.tensor("query", {kQueries, d});
-  attn_pool_.pos_embed = pool.tensor("pos_embed", {kQueries, d});
-  attn_pool_.key_positions = interpolate_bicubic_grid(attn_pool_.pos_embed, 16, c.grid());
+  Tensor pos_embed = pool.host_tensor("pos_embed", {kQueries, d});
+  attn_pool_.key_positions = pool.to_operand(interpolate_bicubic_grid(pos_embed, 16, c.grid()));
+  attn_pool_.pos_embed = pool.to_operand(std::move(pos_embed));
   attn_pool_.ln_q = LayerNorm::bind(pool, "ln_q", d, kEps);
   attn_pool_.ln_kv = LayerNorm::bind(pool, "ln_kv", d, kEps);
   // torch.nn.MultiheadAttention packs q, k and v; they have different inputs here.
@@ -349,7 +351,8 @@ TensorView QwenVl::run_tower(ExecContext& cx, std::span<const MediaItem> items) 
   for (std::int64_t i = 0; i < n; ++i) {
     const ArenaScope scratch(cx.arena());
     TensorView rows = h.rows(i * p, (i + 1) * p);
-    cx.linear_into(*conv1_, cx.patchify(items[static_cast<std::size_t>(i)].pixels, config_.patch_size_px),
+    cx.linear_into(*conv1_,
+                   cx.patchify(cx.upload(items[static_cast<std::size_t>(i)].pixels), config_.patch_size_px),
                    rows);  // [P, Dv]
     cx.add_inplace(rows, positions_);
     cu[static_cast<std::size_t>(i) + 1] = static_cast<std::int32_t>((i + 1) * p);
@@ -413,7 +416,7 @@ void QwenVl::inverse_frequencies(std::int64_t n_prompt, std::span<float> out) co
 RopeAngles QwenVl::angles(ExecContext& cx, const Batch& batch) const {
   const std::int64_t half = config_.head_dim / 2;
   const auto n_tokens = static_cast<std::int64_t>(batch.token_ids.size());
-  RopeAngles out{cx.empty({n_tokens, half}), cx.empty({n_tokens, half})};
+  const RopeAngles out{cx.empty_host({n_tokens, half}), cx.empty_host({n_tokens, half})};
   const auto inv_freq = cx.arena().make_span<float>(static_cast<std::size_t>(half));
   cx.host([this, lengths = batch.lengths, positions = batch.positions, inv_freq, out] {
     const auto n = static_cast<std::int64_t>(inv_freq.size());
@@ -431,7 +434,7 @@ RopeAngles QwenVl::angles(ExecContext& cx, const Batch& batch) const {
       }
     }
   });
-  return out;
+  return {cx.upload(out.cos), cx.upload(out.sin)};
 }
 
 // Queries beyond the trained length are scaled by log_L(position + 1), which keeps the entropy of their

@@ -60,8 +60,8 @@ void BlipVision::embed(ExecContext& cx, std::span<const TensorView> pictures, Te
     TensorView rows = h.rows(i * n_rows, (i + 1) * n_rows);
     cx.copy(class_embedding_.view().reshape({1, d}), rows.rows(0, 1));
     TensorView patches =
-        cx.patchify(pictures[static_cast<std::size_t>(i)], config_.patch_size_px);  // [P, 3 p p]
-    cx.linear_into(*patch_embedding_, patches, rows.rows(1, n_rows));               // [P, D]
+        cx.patchify(cx.upload(pictures[static_cast<std::size_t>(i)]), config_.patch_size_px);  // [P, 3 p p]
+    cx.linear_into(*patch_embedding_, patches, rows.rows(1, n_rows));                          // [P, D]
     if (cx.tapping()) cx.copy(rows.rows(1, n_rows), shown.rows(i * p, (i + 1) * p));
     cx.add_inplace(rows, position_embedding_.view().reshape({n_rows, d}));
   }

@@ -84,7 +84,7 @@ TensorView ClipVision::embed(ExecContext& cx, std::span<const TensorView> pictur
   for (std::int64_t i = 0; i < n; ++i) {
     const ArenaScope scratch(cx.arena());
     TensorView patches =
-        cx.patchify(pictures[static_cast<std::size_t>(i)], config_.patch_size_px);  // [P, C p p]
+        cx.patchify(cx.upload(pictures[static_cast<std::size_t>(i)]), config_.patch_size_px);  // [P, C p p]
     TensorView rows = h.rows(i * n_rows, (i + 1) * n_rows);
     if (n_class == 1) cx.copy(class_embedding_.view(), rows.row(0));
     cx.linear_into(*patch_embedding_, patches, rows.rows(n_class, n_rows));  // [P, D]

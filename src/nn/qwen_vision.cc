@@ -41,13 +41,12 @@ std::vector<float> axial_inverse_frequencies(int head_dim, double theta) {
   return out;
 }
 
-RopeAngles axial_rope_angles(ExecContext& cx, std::span<const VisionFrame> frames, int merge_size,
-                             std::span<const float> inverse_frequencies) {
-  const std::int64_t n = count_patches(frames, merge_size);
-  const std::size_t half = inverse_frequencies.size();  // Dh/4
-  RopeAngles out{cx.empty({n, static_cast<std::int64_t>(2 * half)}),
-                 cx.empty({n, static_cast<std::int64_t>(2 * half)})};
+namespace {
+
+void fill_axial_angles(ExecContext& cx, std::span<const VisionFrame> frames, int merge_size,
+                       std::span<const float> inverse_frequencies, const RopeAngles& out) {
   const ArenaScope scratch(cx.arena());
+  const std::size_t half = inverse_frequencies.size();
   // Few positions occur: their sines are computed once.
   int n_positions = 0;
   for (const VisionFrame& f : frames) n_positions = std::max({n_positions, f.grid_h, f.grid_w});
@@ -72,7 +71,17 @@ RopeAngles axial_rope_angles(ExecContext& cx, std::span<const VisionFrame> frame
           put(block_h + i / merge_size);
           put(block_w + i % merge_size);
         }
-  return out;
+}
+
+}  // namespace
+
+RopeAngles axial_rope_angles(ExecContext& cx, std::span<const VisionFrame> frames, int merge_size,
+                             std::span<const float> inverse_frequencies) {
+  const std::int64_t n = count_patches(frames, merge_size);
+  const Shape shape{n, static_cast<std::int64_t>(2 * inverse_frequencies.size())};  // [P, Dh/2]
+  const RopeAngles out{cx.empty_host(shape), cx.empty_host(shape)};
+  fill_axial_angles(cx, frames, merge_size, inverse_frequencies, out);
+  return {cx.upload(out.cos), cx.upload(out.sin)};
 }
 
 std::span<const std::int32_t> frame_segments(ExecContext& cx, std::span<const VisionFrame> frames) {

@@ -171,8 +171,7 @@ RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions
   TRIPTYCH_CHECK(n_tokens > 0 && static_cast<std::int64_t>(positions.size()) % n_tokens == 0,
                  "[rope] {} positions for {} tokens", positions.size(), n_tokens);
   const std::int64_t n_axes = static_cast<std::int64_t>(positions.size()) / n_tokens;
-  RopeAngles out{cx.empty({n_tokens, half}), cx.empty({n_tokens, half})};
-
+  const RopeAngles out{cx.empty_host({n_tokens, half}), cx.empty_host({n_tokens, half})};
   TRIPTYCH_CHECK(n_axes == 1 || static_cast<std::size_t>(n_axes) == config_.mrope_section.size(),
                  "[rope] {} position axes", n_axes);
   std::span<float> own;  // frequencies of a length
@@ -202,7 +201,7 @@ RopeAngles Rope::angles(ExecContext& cx, std::span<const std::int32_t> positions
       }
     }
   });
-  return out;
+  return {cx.upload(out.cos), cx.upload(out.sin)};
 }
 
 }  // namespace triptych

@@ -52,6 +52,7 @@ class CostObserver : public ExecObserver {
   /// `int8_attention`: over plain tensors, see Backend::attends_in_int8.
   explicit CostObserver(bool int8_attention = false) : int8_attention_(int8_attention) {}
   bool wants_taps() const noexcept override { return false; }
+  bool reads_values() const noexcept override { return false; }
   void on_tap(std::string_view, const TensorView&) override {}
   void on_linear(const LinearWeight& weight, const TensorView& x) override;
   void on_attention(const AttentionArgs& args) override;

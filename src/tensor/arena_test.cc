@@ -119,6 +119,43 @@ TEST(Arena, TooMuchIsAnErrorAndChangesNothing) {
   EXPECT_NE(arena.make_bytes(64), nullptr);
 }
 
+// Beside a device's memory there is host memory for what this processor fills; one mark covers both.
+TEST(Arena, TwoMemories) {
+  std::vector<std::byte> device(4096 + 64);
+  int n_device = 0;
+  const auto allocate_device = [&](std::size_t size) {
+    ++n_device;
+    EXPECT_LE(size, 4096U);
+    const auto misalignment = reinterpret_cast<std::uintptr_t>(device.data()) % 64;
+    return Buffer::wrap(nullptr, device.data() + (64 - misalignment), size, MemoryKind::kDevice);
+  };
+  Arena arena(4096, allocate_device, Buffer::allocate);
+  const TensorView x = arena.make(DType::kF32, {16});
+  EXPECT_EQ(x.kind(), MemoryKind::kDevice);
+  EXPECT_EQ(x.reshape({4, 4}).row(1).kind(), MemoryKind::kDevice);
+  EXPECT_THROW(x.f32(), Error);
+  const Arena::Mark mark = arena.mark();
+  const TensorView staged = arena.make_host(DType::kF32, {16});
+  EXPECT_EQ(staged.kind(), MemoryKind::kHost);
+  staged.f32()[0] = 1;
+  const std::span<int> ids = arena.make_span<int>(4);
+  ids[3] = 1;
+  EXPECT_EQ(n_device, 1);
+  EXPECT_EQ(arena.n_chunk_allocations(), 2);
+  EXPECT_EQ(arena.bytes_in_use(), 64U + 128);
+  EXPECT_EQ(arena.high().tensor_bytes, 64U);
+  EXPECT_EQ(arena.high().host_bytes, 128U);
+  arena.rewind(mark);
+  EXPECT_EQ(arena.make_host(DType::kF32, {1}).data(), staged.data());
+  const Arena::Extent extent = arena.high();
+  arena.reset();
+  arena.take(extent);
+  EXPECT_EQ(arena.bytes_in_use(), 64U + 128);
+  const std::int64_t before = arena.generation();
+  arena.release();
+  EXPECT_GT(arena.generation(), before);
+}
+
 #if defined(__SANITIZE_ADDRESS__)
 TEST(ArenaDeathTest, UseAfterRewindIsSeenByTheAddressSanitizer) {
   Arena arena;

@@ -23,6 +23,12 @@ void for_each_row(const TensorView& a, const TensorView& b, Body body) {
   for (std::int64_t i = 0; i < a.dim(0); ++i) for_each_row(a.row(i), b.row(i), body);
 }
 
+void check_host(const char* what, const TensorView& x) {
+  TRIPTYCH_CHECK(x.kind() == MemoryKind::kHost,
+                 "{} of tensor {}, which lies in device memory: download it first", what,
+                 to_string(x.shape()));
+}
+
 void release(const void* data) noexcept {
   try {
     MemoryPool::process().release(static_cast<std::byte*>(const_cast<void*>(data)));
@@ -33,8 +39,8 @@ void release(const void* data) noexcept {
 
 }  // namespace
 
-TensorView::TensorView(void* data, DType dtype, const Shape& shape)
-    : data_(static_cast<std::byte*>(data)), dtype_(dtype), shape_(shape) {
+TensorView::TensorView(void* data, DType dtype, const Shape& shape, MemoryKind kind)
+    : data_(static_cast<std::byte*>(data)), dtype_(dtype), kind_(kind), shape_(shape) {
   std::int64_t stride = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {
     strides_[index_of(i)] = stride;
@@ -75,7 +81,8 @@ bool TensorView::is_contiguous() const noexcept {
   return true;
 }
 
-void TensorView::check_dtype(DType wanted) const {
+void TensorView::check_access(DType wanted) const {
+  check_host("an access to the elements", *this);
   const bool as_bits = (wanted == DType::kU16 && (dtype_ == DType::kF16 || dtype_ == DType::kBF16)) ||
                        (wanted == DType::kU8 &&
                         (dtype_ == DType::kF8E4M3 || dtype_ == DType::kF8E5M2 || dtype_ == DType::kBool));
@@ -113,7 +120,7 @@ TensorView TensorView::cols(std::int64_t begin, std::int64_t end) const {
 TensorView TensorView::reshape(const Shape& shape) const {
   TRIPTYCH_CHECK(shape.numel() == numel(), "reshape {} to {}", to_string(shape_), to_string(shape));
   TRIPTYCH_CHECK(is_contiguous(), "reshape of a strided {} to {}", to_string(shape_), to_string(shape));
-  return TensorView(data_, dtype_, shape);
+  return TensorView(data_, dtype_, shape, kind_);
 }
 
 TensorView TensorView::split_last(std::int64_t a, std::int64_t b) const {
@@ -173,24 +180,28 @@ Buffer Buffer::zeros(std::size_t size_bytes) {
   return out;
 }
 
-Buffer Buffer::wrap(std::shared_ptr<const void> owner, const void* data, std::size_t size_bytes) {
+Buffer Buffer::wrap(std::shared_ptr<const void> owner, const void* data, std::size_t size_bytes,
+                    MemoryKind kind) {
   Buffer out;
   out.owner_ = std::move(owner);
   out.data_ = static_cast<std::byte*>(const_cast<void*>(data));
   out.size_bytes_ = size_bytes;
+  out.kind_ = kind;
   return out;
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : owner_(std::move(other.owner_)),
       data_(std::exchange(other.data_, nullptr)),
-      size_bytes_(std::exchange(other.size_bytes_, 0)) {}
+      size_bytes_(std::exchange(other.size_bytes_, 0)),
+      kind_(std::exchange(other.kind_, MemoryKind::kHost)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   Buffer taken(std::move(other));
   std::swap(owner_, taken.owner_);
   std::swap(data_, taken.data_);
   std::swap(size_bytes_, taken.size_bytes_);
+  std::swap(kind_, taken.kind_);
   return *this;
 }
 
@@ -209,6 +220,12 @@ std::size_t checked_bytes(DType dtype, const Shape& shape) {
 Tensor::Tensor(DType dtype, const Shape& shape)
     : buffer_(Buffer::allocate(checked_bytes(dtype, shape))), view_(buffer_.data(), dtype, shape) {}
 
+Tensor::Tensor(Buffer buffer, DType dtype, const Shape& shape)
+    : buffer_(std::move(buffer)), view_(buffer_.data(), dtype, shape, buffer_.kind()) {
+  TRIPTYCH_CHECK(checked_bytes(dtype, shape) <= buffer_.size_bytes(), "a tensor {} of {} in {} bytes",
+                 to_string(shape), to_string(dtype), buffer_.size_bytes());
+}
+
 Tensor Tensor::zeros(DType dtype, const Shape& shape) {
   Tensor out(dtype, shape);
   fill_zero(out);
@@ -225,6 +242,8 @@ void copy(const TensorView& from, const TensorView& to) {
   TRIPTYCH_CHECK(from.shape() == to.shape() && from.dtype() == to.dtype(), "copy of {} {} to {} {}",
                  to_string(from.dtype()), to_string(from.shape()), to_string(to.dtype()),
                  to_string(to.shape()));
+  check_host("a copy", from);
+  check_host("a copy", to);
   const std::size_t element = size_bytes(from.dtype());
   for_each_row(from, to, [element](const std::byte* source, std::byte* target, std::int64_t n) {
     std::memmove(target, source, index_of(n) * element);
@@ -232,6 +251,7 @@ void copy(const TensorView& from, const TensorView& to) {
 }
 
 void fill_zero(const TensorView& to) {
+  check_host("zeroing", to);
   const std::size_t element = size_bytes(to.dtype());
   for_each_row(to, to, [element](std::byte* target, std::byte*, std::int64_t n) {
     std::memset(target, 0, index_of(n) * element);

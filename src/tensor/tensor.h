@@ -5,6 +5,9 @@
 // row is a plain array; leading strides may be larger, which is how a slice of columns or of heads is
 // written. Operations take views by value. A view of a mapped file must not be written to: the memory is
 // read-only.
+//
+// Memory has a kind. What lies in a device's memory has an address like everything else, but only the
+// backend's operations may read or write it: typed access (f32, as) throws.
 #pragma once
 
 #include <array>
@@ -18,12 +21,17 @@
 
 namespace triptych {
 
+enum class MemoryKind : std::uint8_t {
+  kHost,    // this processor reads and writes it
+  kDevice,  // only operations of the backend that allocated it do
+};
+
 class TensorView {
  public:
   /// An empty view: no data, shape [0].
   TensorView() noexcept : shape_({0}) { strides_[0] = 1; }
   /// Contiguous view of numel * size_bytes(dtype) bytes at `data`.
-  TensorView(void* data, DType dtype, const Shape& shape);
+  TensorView(void* data, DType dtype, const Shape& shape, MemoryKind kind = MemoryKind::kHost);
   /// View with strides in elements, one per dimension; the last must be 1 (or the rank 0).
   TensorView(void* data, DType dtype, const Shape& shape, std::span<const std::int64_t> strides);
   /// The same for memory that must only be read.
@@ -33,6 +41,13 @@ class TensorView {
   std::byte* data() const noexcept { return data_; }
   const void* cdata() const noexcept { return data_; }
   DType dtype() const noexcept { return dtype_; }
+  MemoryKind kind() const noexcept { return kind_; }
+  /// The same bytes under another kind: for backends, whose operations reach what the kind forbids to others.
+  TensorView as_kind(MemoryKind kind) const noexcept {
+    TensorView out = *this;
+    out.kind_ = kind;
+    return out;
+  }
   const Shape& shape() const noexcept { return shape_; }
   int rank() const noexcept { return shape_.rank(); }
   std::int64_t dim(int i) const { return shape_.dim(i); }
@@ -45,11 +60,11 @@ class TensorView {
   std::int64_t row_stride() const noexcept { return rank() >= 2 ? strides_[0] : numel(); }
   bool is_contiguous() const noexcept;
 
-  /// Elements as T; checks the dtype (TRIPTYCH_CHECK). uint16_t also serves F16 and BF16, uint8_t the 8-bit
-  /// floats and bool.
+  /// Elements as T; checks the dtype and that they lie in host memory (TRIPTYCH_CHECK). uint16_t also serves
+  /// F16 and BF16, uint8_t the 8-bit floats and bool.
   template <typename T>
   T* as() const {
-    check_dtype(dtype_of<T>);
+    check_access(dtype_of<T>);
     return reinterpret_cast<T*>(data_);
   }
   float* f32() const { return as<float>(); }
@@ -76,10 +91,11 @@ class TensorView {
   TensorView merge_first() const;
 
  private:
-  void check_dtype(DType wanted) const;
+  void check_access(DType wanted) const;
 
   std::byte* data_ = nullptr;
   DType dtype_ = DType::kF32;
+  MemoryKind kind_ = MemoryKind::kHost;
   Shape shape_;
   std::array<std::int64_t, Shape::kMaxRank> strides_{};
 };
@@ -97,7 +113,8 @@ class Buffer {
   /// The same, zeroed.
   static Buffer zeros(std::size_t size_bytes);
   /// Memory that lives as long as `owner` (a mapped file, device memory with its own deleter).
-  static Buffer wrap(std::shared_ptr<const void> owner, const void* data, std::size_t size_bytes);
+  static Buffer wrap(std::shared_ptr<const void> owner, const void* data, std::size_t size_bytes,
+                     MemoryKind kind = MemoryKind::kHost);
 
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -106,6 +123,7 @@ class Buffer {
 
   std::byte* data() const noexcept { return data_; }
   std::size_t size_bytes() const noexcept { return size_bytes_; }
+  MemoryKind kind() const noexcept { return kind_; }
   /// Whoever holds this keeps the bytes alive after the Buffer is gone.
   const std::shared_ptr<const void>& owner() const noexcept { return owner_; }
 
@@ -113,16 +131,19 @@ class Buffer {
   std::shared_ptr<const void> owner_;
   std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
+  MemoryKind kind_ = MemoryKind::kHost;
 };
 
 /// A buffer and a contiguous view of it. Move-only; converts to the view.
 class Tensor {
  public:
   Tensor() = default;
-  /// Not initialised.
+  /// In host memory, not initialised.
   Tensor(DType dtype, const Shape& shape);
+  /// The first numel * size_bytes(dtype) bytes of `buffer`, which holds so many (TRIPTYCH_CHECK).
+  Tensor(Buffer buffer, DType dtype, const Shape& shape);
   static Tensor zeros(DType dtype, const Shape& shape);
-  /// A contiguous copy of any view.
+  /// A contiguous copy of any view of host memory.
   static Tensor copy_of(const TensorView& view);
 
   const TensorView& view() const noexcept { return view_; }
@@ -137,10 +158,10 @@ class Tensor {
   TensorView view_;
 };
 
-/// Copies elements between views of equal shape and dtype; strides may differ.
+/// Copies elements between views of host memory of equal shape and dtype; strides may differ.
 void copy(const TensorView& from, const TensorView& to);
 
-/// Sets every byte of every element to zero.
+/// Sets every byte of every element to zero. Host memory.
 void fill_zero(const TensorView& to);
 
 }  // namespace triptych

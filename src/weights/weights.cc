@@ -283,7 +283,7 @@ std::unique_ptr<EmbeddingWeight> Binder::embedding(std::string_view name, std::i
   return backend_.prepare_embedding(entry);
 }
 
-Tensor Binder::tensor(std::string_view name, const Shape& shape) {
+Tensor Binder::host_tensor(std::string_view name, const Shape& shape) {
   const WeightEntry entry = weights_.get(full(name), shape);
   count(entry);
   sizes_.part(part_).owned_bytes += entry.view.numel() * 4;

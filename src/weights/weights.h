@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/memory.h"
 #include "tensor/weight_table.h"
 #include "weights/linear_info.h"
 #include "weights/quant_policy.h"
@@ -128,8 +129,11 @@ class Binder {
   std::unique_ptr<LinearWeight> linear_transposed(std::string_view weight, std::int64_t n_out,
                                                   std::int64_t n_in);
   std::unique_ptr<EmbeddingWeight> embedding(std::string_view name, std::int64_t n_rows, std::int64_t width);
-  /// A float32 copy of a small tensor (norm weights, position tables).
-  Tensor tensor(std::string_view name, const Shape& shape);
+  /// A small tensor (norm weights, position tables) as a float32 operand.
+  Tensor tensor(std::string_view name, const Shape& shape) { return to_operand(host_tensor(name, shape)); }
+  /// The same in host memory, for what is computed of it while loading, and the result of that as an operand.
+  Tensor host_tensor(std::string_view name, const Shape& shape);
+  Tensor to_operand(Tensor x) { return upload(backend_, std::move(x)); }
 
   std::string full(std::string_view name) const {
     return prefix_.empty() ? std::string(name) : prefix_ + std::string(name);
