@@ -36,8 +36,7 @@ class ExecObserver {
   virtual bool wants_taps() const noexcept { return true; }
   /// `name` as the reference names the module whose output this is. `value` is in host memory.
   virtual void on_tap(std::string_view name, const TensorView& value) = 0;
-  /// False for an observer that looks at shapes alone: inputs of linears are not brought to host memory for
-  /// it.
+  /// False for an observer that looks at shapes alone: what follows is not brought to host memory for it.
   virtual bool reads_values() const noexcept;
   /// Input x [T, K] of a linear, before the product, in host memory if the observer reads it. Default:
   /// nothing.

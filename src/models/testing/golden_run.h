@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/memory.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "io/mapped_file.h"
@@ -56,8 +57,11 @@ class GoldenModel {
   /// `change` may alter the configuration and the table of weights before the model is bound.
   using Change = std::function<void(Json& config, WeightTable& weights)>;
   explicit GoldenModel(const std::filesystem::path& directory, const Change& change = {})
-      : directory_(directory),
-        backend_(make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt})) {
+      : GoldenModel(directory, make_cpu_backend({.n_threads = 2, .pin = false, .isa = std::nullopt}),
+                    change) {}
+  GoldenModel(const std::filesystem::path& directory, std::unique_ptr<Backend> backend,
+              const Change& change = {})
+      : directory_(directory), backend_(std::move(backend)), arena_(make_arena(*backend_)) {
     config_ = read_json("config.json").value();
     table_ = read_safetensors(directory / "model.safetensors");
     if (change) change(config_, table_);
@@ -159,7 +163,7 @@ class GoldenModel {
     if (!items.empty()) {
       arena_.reset();
       ExecContext cx(*backend_, arena_, observer);
-      rows = Tensor::copy_of(model_->encode_media(cx, items));
+      rows = copy_operand(*backend_, model_->encode_media(cx, items));
     }
     std::vector<EmbeddingOverride> overrides;
     std::vector<std::vector<std::int32_t>> at_rows(layout.runs.size());
@@ -294,7 +298,8 @@ class GoldenModel {
                                                    .kv_cache = cache_.get(),
                                                    .media = overrides,
                                                    .logit_rows = rows});
-    return {logits.cf32(), logits.cf32() + logits.numel()};
+    const TensorView read = cx.download(logits);
+    return {read.cf32(), read.cf32() + read.numel()};
   }
 
   std::filesystem::path directory_;
