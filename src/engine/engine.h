@@ -70,7 +70,7 @@ class Engine {
 
   /// Tower and projector alone, and one forward pass that returns the logits [T, V] of all rows, for reports
   /// and parity. `observer` (may be null) sees all taps. Returned views live until the next call on this
-  /// engine.
+  /// engine; logits are in host memory, rows of the tower where the backend has them.
   TensorView encode_media(std::span<const MediaItem> media, ExecObserver* observer);
   TensorView forward_prompt(const PreparedRequest& request, ExecObserver* observer);
   /// After forward_prompt: appends `ids` in one step and returns the logits [n, V] behind each of them. When

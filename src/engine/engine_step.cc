@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "backend/memory.h"
 #include "base/error.h"
 #include "base/flush_denormals.h"
 #include "base/profile.h"
@@ -49,7 +50,7 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
   for (const std::size_t i : missing) {
     MediaItem& item = s.media[i];
     if (const Tensor* rows = observer == nullptr ? vision_embeddings_.find(item) : nullptr) {
-      s.media_rows[i] = Tensor::copy_of(*rows);
+      s.media_rows[i] = copy_operand(model_.backend(), *rows);
       continue;
     }
     to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
@@ -62,7 +63,7 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
     for (const std::size_t i : places) {
       const std::int64_t n = s.media[i].plan.n_tokens;
       TRIPTYCH_CHECK(first + n <= rows.dim(0), "the tower gave {} rows, the plans say more", rows.dim(0));
-      s.media_rows[i] = Tensor::copy_of(rows.rows(first, first + n));
+      s.media_rows[i] = copy_operand(model_.backend(), rows.rows(first, first + n));
       if (observer == nullptr) vision_embeddings_.put(s.media[i], s.media_rows[i].view());
       first += n;
     }

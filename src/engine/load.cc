@@ -61,6 +61,7 @@ void add_vision_tower(WeightTable& weights, const std::filesystem::path& directo
 }
 
 std::unique_ptr<Backend> make_backend(const LoadOptions& options, const WeightFormats& formats) {
+  if (options.make_backend) return options.make_backend();
   return make_cpu_backend(
       {.n_threads = options.n_threads,
        .pin = options.pin_threads,

@@ -21,6 +21,8 @@
 namespace triptych {
 
 struct LoadOptions {
+  /// Makes the backend that computes; empty: the CPU's, by the options below.
+  std::function<std::unique_ptr<Backend>()> make_backend = {};
   int n_threads = 0;  // 0: all usable processors
   bool pin_threads = false;
   LinkPolicy links = LinkPolicy::kAllowHubCache;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/memory.h"
 #include "engine/block_pool.h"
 
 namespace triptych {
@@ -28,7 +29,7 @@ ModelRunner::ModelRunner(const Model& model, Backend& backend, const ModelRunner
       kv_cache_(backend.make_kv_cache(geometry(model.info(), options))),
       batch_(model.info().n_position_axes, kBlockTokens, kStableRows,
              std::min(kStableRows, static_cast<std::size_t>(options.max_sequences))),
-      arena_(std::size_t{1} << 20, [&backend](std::size_t n) { return backend.allocate(n); }),
+      arena_(make_arena(backend)),
       step_plans_(backend, arena_) {
   if (options.check_numerics) numerics_.emplace();
 }
@@ -59,10 +60,10 @@ TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
          .n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
          .addresses = {batch.kv_cache, batch.token_ids.data(), batch.positions.data(), batch.lengths.data(),
                        batch.sequences.data(), batch.kv_slots.data(), batch.logit_rows.data()}},
-        [&](ExecContext& cx) { return model_.forward(cx, batch); });
+        [&](ExecContext& cx) { return cx.download(model_.forward(cx, batch)); });
   arena_.reset();
   ExecContext cx(backend_, arena_, observer);
-  return model_.forward(cx, batch);
+  return cx.download(model_.forward(cx, batch));
 }
 
 TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer) {

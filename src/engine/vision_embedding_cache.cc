@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "backend/memory.h"
+
 namespace triptych {
 
 const Tensor* VisionEmbeddingCache::find(const MediaItem& item) {
@@ -21,7 +23,7 @@ void VisionEmbeddingCache::put(const MediaItem& item, TensorView rows) {
     size_bytes_ -= entries_.back().rows.view().size_bytes();
     entries_.pop_back();
   }
-  entries_.push_front({item.fingerprint, item.text_ids, Tensor::copy_of(rows)});
+  entries_.push_front({item.fingerprint, item.text_ids, copy_operand(backend_, rows)});
   size_bytes_ += n_bytes;
 }
 

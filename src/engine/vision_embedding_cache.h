@@ -14,12 +14,13 @@ namespace triptych {
 
 class VisionEmbeddingCache {
  public:
-  /// Holds at most max_bytes of rows; 0 keeps nothing.
-  explicit VisionEmbeddingCache(std::size_t max_bytes) : max_bytes_(max_bytes) {}
+  /// Holds at most max_bytes of rows in the memory of the backend, which it borrows; 0 keeps nothing.
+  VisionEmbeddingCache(Backend& backend, std::size_t max_bytes) : backend_(backend), max_bytes_(max_bytes) {}
 
   /// Rows [n_tokens, D] of an item with this content, or nullptr. Valid until the next put().
   const Tensor* find(const MediaItem& item);
-  /// Keeps a copy; the ones not used for longest make room. Items without a fingerprint are not kept.
+  /// Keeps a copy of rows that are operands; the ones not used for longest make room. Items without a
+  /// fingerprint are not kept.
   void put(const MediaItem& item, TensorView rows);
 
   std::size_t size_bytes() const noexcept { return size_bytes_; }
@@ -30,6 +31,7 @@ class VisionEmbeddingCache {
     std::vector<std::int32_t> text_ids;
     Tensor rows;
   };
+  Backend& backend_;
   std::size_t max_bytes_;
   std::size_t size_bytes_ = 0;
   std::list<Entry> entries_;  // used last first

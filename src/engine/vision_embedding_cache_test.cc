@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "backend/cpu/cpu_backend.h"
+
 namespace triptych {
 namespace {
 
@@ -20,7 +22,8 @@ Tensor rows(float value) {
 }
 
 TEST(VisionEmbeddingCache, FindsRowsByPictureAndText) {
-  VisionEmbeddingCache cache(64);
+  const auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+  VisionEmbeddingCache cache(*backend, 64);
   cache.put(item(1, {7}), rows(1).view());
   ASSERT_NE(cache.find(item(1, {7})), nullptr);
   EXPECT_EQ(cache.find(item(1, {7}))->f32()[3], 1.0F);
@@ -31,7 +34,8 @@ TEST(VisionEmbeddingCache, FindsRowsByPictureAndText) {
 }
 
 TEST(VisionEmbeddingCache, TheRowsNotUsedForLongestMakeRoom) {
-  VisionEmbeddingCache cache(2 * 16);
+  const auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+  VisionEmbeddingCache cache(*backend, 2 * 16);
   cache.put(item(1), rows(1).view());
   cache.put(item(2), rows(2).view());
   EXPECT_NE(cache.find(item(1)), nullptr);
@@ -39,7 +43,7 @@ TEST(VisionEmbeddingCache, TheRowsNotUsedForLongestMakeRoom) {
   EXPECT_NE(cache.find(item(1)), nullptr);
   EXPECT_EQ(cache.find(item(2)), nullptr);
   EXPECT_EQ(cache.size_bytes(), 32U);
-  VisionEmbeddingCache small(15);
+  VisionEmbeddingCache small(*backend, 15);
   small.put(item(1), rows(1).view());
   EXPECT_EQ(small.size_bytes(), 0U);
 }
