@@ -67,7 +67,8 @@ class TRIPTYCH_API Engine {
   RequestId submit(const Request& request);
   /// Ends a request at the next step; its result says kCancelled. An unknown or finished one is left alone.
   void cancel(RequestId id);
-  /// One step of every request that runs: what came of those of which something came. Throws Error.
+  /// One step of every request that runs: what came of those of which something came. A request that fails
+  /// ends alone, with kError.
   std::vector<StepOutput> step();
   /// Whether any request waits or runs, so that step() has something to do.
   bool has_work() const noexcept;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <stdexcept>
 
 #include "api/public.h"
 #include "base/build_info.h"
@@ -252,6 +253,15 @@ TEST(PublicEngine, CancelsByIdAndByCallback) {
       engine.generate(ask("Describe the image."), [&](const TokenEvent&) { return ++n_calls < 3; });
   EXPECT_EQ(stopped.finish_reason, FinishReason::kCancelled);
   EXPECT_EQ(stopped.token_ids.size(), 3U);
+}
+
+TEST(PublicEngine, WhatACallbackThrowsReachesTheCallerAndTheEngineGoesOn) {
+  Engine engine(model());
+  EXPECT_THROW(engine.generate(ask("Describe the image."),
+                               [](const TokenEvent&) -> bool { throw std::length_error("mine"); }),
+               std::length_error);
+  EXPECT_FALSE(engine.has_work());
+  EXPECT_EQ(engine.generate(ask("Which shape is orange?")).text, "square");
 }
 
 TEST(PublicEngine, AConversationGoesOnWithThePrefixCache) {

@@ -33,6 +33,11 @@ Region to_public(triptych::Region&& region) {
 
 ErrorCode to_public(triptych::ErrorCode code) { return static_cast<ErrorCode>(code); }
 
+std::optional<RequestError> to_public(const std::optional<triptych::RequestError>& error) {
+  if (!error) return std::nullopt;
+  return RequestError{to_public(error->code), error->message};
+}
+
 // Converted by number above.
 static_assert(static_cast<int>(RegionKind::kPoint) == static_cast<int>(triptych::RegionKind::kPoint));
 static_assert(static_cast<int>(RegionKind::kQuad) == static_cast<int>(triptych::RegionKind::kQuad));
@@ -135,8 +140,18 @@ FinishReason to_public(triptych::FinishReason reason) {
       return FinishReason::kLength;
     case triptych::FinishReason::kCancelled:
       return FinishReason::kCancelled;
+    case triptych::FinishReason::kError:
+      return FinishReason::kError;
   }
   return FinishReason::kError;
+}
+
+StepOutput to_public(const triptych::StepOutput& output) {
+  StepOutput out{.request_id = output.id};
+  for (const triptych::TokenEvent& event : output.events) out.events.push_back(to_public(event));
+  if (output.finish_reason) out.finish_reason = to_public(*output.finish_reason);
+  out.error = to_public(output.error);
+  return out;
 }
 
 Result to_public(GenerationResult&& result) {
@@ -146,6 +161,7 @@ Result to_public(GenerationResult&& result) {
   for (const triptych::SampledToken& token : result.tokens) out.tokens.push_back(to_public(token));
   for (triptych::Region& region : result.regions) out.regions.push_back(to_public(std::move(region)));
   out.finish_reason = to_public(result.finish_reason);
+  out.error = to_public(result.error);
   out.stop_string = std::move(result.stop_string);
   out.n_prompt_tokens = result.n_prompt_tokens;
   out.n_image_tokens = result.n_image_tokens;

@@ -20,6 +20,7 @@ triptych::Region to_inner(const Region& region);
 triptych::EngineOptions to_inner(const EngineOptions& options);
 TokenEvent to_public(const triptych::TokenEvent& event);
 FinishReason to_public(triptych::FinishReason reason);
+StepOutput to_public(const triptych::StepOutput& output);
 Result to_public(GenerationResult&& result);
 
 /// To be called while an exception is handled: throws it as a user sees it. What is neither an inner Error

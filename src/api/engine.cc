@@ -1,5 +1,3 @@
-#include <map>
-
 #include "api/convert.h"
 #include "api/impl.h"
 
@@ -28,18 +26,9 @@ struct Engine::Impl {
   triptych::SamplingParams sampling_of(const Request& request) const {
     return to_inner(request.sampling ? *request.sampling : model.default_sampling());
   }
-  StepOutput& output_of(RequestId id) {
-    for (StepOutput& output : outputs)
-      if (output.request_id == id) return output;
-    outputs.push_back({.request_id = id});
-    return outputs.back();
-  }
 
   Model model;  // first: the engine borrows it
   triptych::Engine engine;
-  std::vector<StepOutput> outputs;      // of the step that runs
-  std::vector<RequestId> unfinished;    // in the order of submission
-  std::map<RequestId, Result> results;  // finished, not yet taken
 };
 
 Engine::Engine(const Model& model, const EngineOptions& options)
@@ -50,43 +39,28 @@ Engine& Engine::operator=(Engine&& other) noexcept = default;
 
 RequestId Engine::submit(const Request& request) {
   return translate_errors([&] {
-    Impl& impl = *impl_;
-    // The callback learns the id after the engine has given it, which is before any step.
-    auto id = std::make_shared<RequestId>(0);
-    *id = impl.engine.submit(prepare(Access::model(impl.model), request), impl.sampling_of(request),
-                             [&impl, id](const triptych::TokenEvent& event) {
-                               impl.output_of(*id).events.push_back(to_public(event));
-                               return true;
-                             });
-    impl.unfinished.push_back(*id);
-    return *id;
+    return impl_->engine.submit(prepare(Access::model(impl_->model), request), impl_->sampling_of(request));
   });
 }
 
 void Engine::cancel(RequestId id) { impl_->engine.cancel(id); }
 
 std::vector<StepOutput> Engine::step() {
-  Impl& impl = *impl_;
-  impl.outputs.clear();
-  translate_errors([&] { impl.engine.step(); });
-  std::erase_if(impl.unfinished, [&](RequestId id) {
-    auto result = impl.engine.take_result(id);
-    if (!result) return false;
-    Result& kept = impl.results.emplace(id, to_public(std::move(*result))).first->second;
-    impl.output_of(id).finish_reason = kept.finish_reason;
-    return true;
+  return translate_errors([&] {
+    std::vector<StepOutput> out;
+    for (const triptych::StepOutput& output : impl_->engine.step()) out.push_back(to_public(output));
+    return out;
   });
-  return std::move(impl.outputs);
 }
 
-bool Engine::has_work() const noexcept { return !impl_->unfinished.empty(); }
+bool Engine::has_work() const noexcept { return impl_->engine.has_work(); }
 
 std::optional<Result> Engine::take_result(RequestId id) {
-  const auto found = impl_->results.find(id);
-  if (found == impl_->results.end()) return std::nullopt;
-  Result out = std::move(found->second);
-  impl_->results.erase(found);
-  return out;
+  return translate_errors([&]() -> std::optional<Result> {
+    auto result = impl_->engine.take_result(id);
+    if (!result) return std::nullopt;
+    return to_public(std::move(*result));
+  });
 }
 
 Result Engine::generate(const Request& request, const TokenCallback& on_token) {
