@@ -5,7 +5,8 @@ Usage: tools/check_layers.py [root]     prints file:line for each include that b
 
 Beyond the table: a model includes no other model's header unless it is a shared part (its name is not a registered family),
 a kernel file compiled for one instruction set includes only its contract, intrinsics and plain C headers, and nothing in src/
-includes anything by a relative path. Public headers include the standard library and each other. Only cli reads a command line, prints and ends the process. Tests may look further down than their layer (the backend, checkpoints) but not up.
+includes anything by a relative path. Public headers include the standard library and each other; `triptych run`
+uses them alone. Only cli reads a command line, prints and ends the process. Tests may look further down than their layer (the backend, checkpoints) but not up.
 """
 import pathlib
 import re
@@ -35,7 +36,7 @@ LAYERS = {
     "benchmark": ["base", "tensor", "io", "media", "text", "backend", "weights", "models/model.h", "engine", "report"],
     "compress": [*LIBRARY, "evaluation", "report"],
     "server": [*LIBRARY, "evaluation", "report", "compress"],
-    "cli": [*LIBRARY, "evaluation", "report", "benchmark", "compress", "server"],
+    "cli": [*LIBRARY, "api", "evaluation", "report", "benchmark", "compress", "server"],
     "capi": [*LIBRARY, "compress", "server"],
 }
 # Headers that a layer above may include although the layer itself is closed to it: who makes a backend, and loads a model.
@@ -49,6 +50,9 @@ EXTRA_FILES = {
 }
 # The one way to include/triptych/: it keeps names of the interface and inner names apart.
 PUBLIC_INTERFACE = "api/public.h"
+# What is written as a user of the library would: neither these files nor what they include reach below that interface.
+PUBLIC_ONLY = ["cli/cmd_run.cc", "cli/chat_session.cc", "cli/answer_output.cc"]
+OPEN_TO_PUBLIC_ONLY = ("base", "report", "cli")
 # What tests may use below their layer, to run with real weights on a real backend.
 EXTRA_FOR_TESTS = ["backend/cpu/cpu_backend.h", "io", "support"]
 # And what the engine's tests use to go through every family.
@@ -164,6 +168,24 @@ def check_public_headers(include):
                 yield f"include/triptych/{path.name}:{number}: {name} in a public header"
 
 
+def check_public_only(src):
+    """Follows the includes of PUBLIC_ONLY; a problem names the file that holds the include."""
+    waiting = list(PUBLIC_ONLY)
+    seen = set(waiting)
+    for relative in waiting:
+        if not (src / relative).exists():
+            yield f"src/{relative}:1: listed in tools/check_layers.py, but absent"
+            continue
+        for number, bracket, name in includes_of(src / relative):
+            if bracket == "<" or name == PUBLIC_INTERFACE or name in seen:
+                continue
+            if layer_of(name) not in OPEN_TO_PUBLIC_ONLY:
+                yield f'src/{relative}:{number}: "{name}" is reached from {", ".join(PUBLIC_ONLY)}, which use include/triptych/ alone'
+            else:
+                seen.add(name)
+                waiting.append(name)
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent)
     src = root / "src"
@@ -176,7 +198,7 @@ def main():
         n_files += 1
         relative = path.relative_to(src).as_posix()
         problems += [f"src/{relative}:{number}: {text}" for number, text in check_file(path, relative, families)]
-    problems += list(check_public_headers(root / "include"))
+    problems += list(check_public_headers(root / "include")) + list(check_public_only(src))
     print("\n".join(problems + [f"{n_files} files, {len(problems)} problems"]))
     return 1 if problems or n_files == 0 else 0
 

@@ -1,5 +1,6 @@
 #include "cli/answer_output.h"
 
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,8 +22,8 @@ double tokens_per_s(std::size_t n_tokens, double ms) {
   return ms > 0 && n_tokens > 1 ? static_cast<double>(n_tokens - 1) * 1000.0 / ms : 0.0;
 }
 
-JsonOut token_json(const LoadedModel& model, std::int32_t id, float logprob) {
-  return {{"id", id}, {"token", model.tokenizer().id_to_token(id)}, {"logprob", finite_logprob(logprob)}};
+JsonOut token_json(const api::Model& model, std::int32_t id, float logprob) {
+  return {{"id", id}, {"token", model.token(id)}, {"logprob", finite_logprob(logprob)}};
 }
 
 }  // namespace
@@ -30,7 +31,7 @@ JsonOut token_json(const LoadedModel& model, std::int32_t id, float logprob) {
 AnswerPrinter::AnswerPrinter(bool stream)
     : stream_(stream), is_terminal_(isatty(STDOUT_FILENO) != 0), start_(std::chrono::steady_clock::now()) {}
 
-bool AnswerPrinter::on_token(const TokenEvent& event) {
+bool AnswerPrinter::on_token(const api::TokenEvent& event) {
   if (first_token_ms_ < 0)
     first_token_ms_ =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
@@ -48,18 +49,18 @@ void AnswerPrinter::finish() {
   std::fflush(stdout);
 }
 
-JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, double first_token_ms) {
+JsonOut answer_json(const api::Model& model, const api::Result& result, double first_token_ms) {
   JsonOut out;
   out["text"] = result.text;
   out["finish_reason"] = to_string(result.finish_reason);
   if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
-  if (model.info().names_regions) out["boxes"] = regions_json(result.regions);
+  if (model.names_regions()) out["boxes"] = regions_json(result.regions);
   out["token_ids"] = result.token_ids;
   out["usage"] = {{"prompt_tokens", result.n_prompt_tokens},
                   {"reused_tokens", result.n_reused_tokens},
                   {"image_tokens", result.n_image_tokens},
                   {"completion_tokens", result.token_ids.size()}};
-  const GenerationTimings& t = result.timings;
+  const api::Timings& t = result.timings;
   out["timings"] = {{"first_token_ms", first_token_ms},
                     {"encode_ms", t.encode_ms},
                     {"prefill_ms", t.prefill_ms},
@@ -67,11 +68,11 @@ JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, do
                     {"decode_tokens_per_s", tokens_per_s(result.token_ids.size(), t.decode_ms)}};
   if (!result.tokens.empty()) {
     JsonOut& list = out["logprobs"] = JsonOut::array();
-    for (const SampledToken& token : result.tokens) {
+    for (const api::SampledToken& token : result.tokens) {
       JsonOut one = token_json(model, token.id, token.logprob);
       if (!token.top.empty()) {
         one["top_logprobs"] = JsonOut::array();
-        for (const TokenLogprob& other : token.top)
+        for (const api::TokenLogprob& other : token.top)
           one["top_logprobs"].push_back(token_json(model, other.id, other.logprob));
       }
       list.push_back(std::move(one));
@@ -80,15 +81,15 @@ JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, do
   return out;
 }
 
-JsonOut regions_json(std::span<const Region> regions) {
+JsonOut regions_json(std::span<const api::Region> regions) {
   JsonOut out = JsonOut::array();
-  for (const Region& region : regions) {
+  for (const api::Region& region : regions) {
     JsonOut thousandths = JsonOut::array(), pixels = JsonOut::array();
-    for (const PointPerMille& p : region.points_1000) {
+    for (const api::PointPerMille& p : region.points_1000) {
       thousandths.push_back(p.x);
       thousandths.push_back(p.y);
     }
-    for (const PointPx& p : region.points_px) {
+    for (const api::PointPx& p : region.points_px) {
       pixels.push_back(p.x);
       pixels.push_back(p.y);
     }
@@ -101,19 +102,19 @@ JsonOut regions_json(std::span<const Region> regions) {
   return out;
 }
 
-std::string region_legend(std::span<const Region> regions) {
+std::string region_legend(std::span<const api::Region> regions) {
   std::string out;
   for (std::size_t i = 0; i < regions.size(); ++i) {
     out += fmt::format("{} {}", i + 1, to_string(regions[i].kind));
     if (!regions[i].label.empty()) out += fmt::format(" \"{}\"", one_line(regions[i].label));
-    for (const PointPx& p : regions[i].points_px) out += fmt::format(" ({}, {})", p.x, p.y);
+    for (const api::PointPx& p : regions[i].points_px) out += fmt::format(" ({}, {})", p.x, p.y);
     out += '\n';
   }
   return out;
 }
 
-std::string answer_summary(const GenerationResult& result, double first_token_ms) {
-  const GenerationTimings& t = result.timings;
+std::string answer_summary(const api::Result& result, double first_token_ms) {
+  const api::Timings& t = result.timings;
   return fmt::format(
       "{} prompt tokens ({} of pictures), {} answer tokens, {}; first token {}, pictures {}, prompt {}, "
       "answer {} ({:.1f} tokens/s)",
@@ -122,12 +123,12 @@ std::string answer_summary(const GenerationResult& result, double first_token_ms
       format_ms(t.decode_ms), tokens_per_s(result.token_ids.size(), t.decode_ms));
 }
 
-std::string logprob_table(const LoadedModel& model, const GenerationResult& result) {
+std::string logprob_table(const api::Model& model, const api::Result& result) {
   TextTable table({{"token", Align::kLeft}, {"id"}, {"logprob"}, {"likeliest", Align::kLeft}});
-  const auto name = [&](std::int32_t id) { return one_line(model.tokenizer().id_to_token(id)); };
-  for (const SampledToken& token : result.tokens) {
+  const auto name = [&](std::int32_t id) { return one_line(model.token(id)); };
+  for (const api::SampledToken& token : result.tokens) {
     std::string others;
-    for (const TokenLogprob& other : token.top)
+    for (const api::TokenLogprob& other : token.top)
       others += fmt::format("{}{} {:.3f}", others.empty() ? "" : ", ", name(other.id),
                             finite_logprob(other.logprob));
     table.add_row({name(token.id), std::to_string(token.id),

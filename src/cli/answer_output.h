@@ -5,9 +5,8 @@
 #include <span>
 #include <string>
 
+#include "api/public.h"
 #include "cli/json_output.h"
-#include "engine/load.h"
-#include "engine/request.h"
 
 namespace triptych::cli {
 
@@ -16,8 +15,8 @@ class AnswerPrinter {
  public:
   /// `stream`: to stdout at once (escaped where stdout is a terminal).
   explicit AnswerPrinter(bool stream);
-  /// For Engine: false once Ctrl-C was pressed.
-  bool on_token(const TokenEvent& event);
+  /// For api::Engine: false once Ctrl-C was pressed.
+  bool on_token(const api::TokenEvent& event);
   /// Ends the line.
   void finish();
   /// From construction to the first token; negative when none came.
@@ -31,15 +30,15 @@ class AnswerPrinter {
 };
 
 /// The answer with its counts, times and log probabilities.
-JsonOut answer_json(const LoadedModel& model, const GenerationResult& result, double first_token_ms);
+JsonOut answer_json(const api::Model& model, const api::Result& result, double first_token_ms);
 /// [{"type": "box", "label": ..., "image": 0, "thousandths": [x1, y1, x2, y2], "pixels": [...]}, ...];
 /// numbers in pairs x, y.
-JsonOut regions_json(std::span<const Region> regions);
+JsonOut regions_json(std::span<const api::Region> regions);
 /// One line per region: its number, its label and its corners in pixels.
-std::string region_legend(std::span<const Region> regions);
+std::string region_legend(std::span<const api::Region> regions);
 /// "38 prompt tokens (25 of pictures), 12 tokens in 0.12 s ..." for -v.
-std::string answer_summary(const GenerationResult& result, double first_token_ms);
+std::string answer_summary(const api::Result& result, double first_token_ms);
 /// One line per token with its log probability and the likeliest others.
-std::string logprob_table(const LoadedModel& model, const GenerationResult& result);
+std::string logprob_table(const api::Model& model, const api::Result& result);
 
 }  // namespace triptych::cli

@@ -6,17 +6,17 @@ namespace {
 
 // Every turn repeats the conversation so far: its keys and values, and what the tower made of its pictures,
 // are kept.
-EngineOptions with_memory(EngineOptions options) {
-  options.max_kept_sequences = 1;
-  options.visual_cache_bytes = std::size_t{256} << 20;
+api::EngineOptions with_memory(api::EngineOptions options) {
+  options.max_cached_prefixes = 1;
+  options.vision_cache_bytes = std::size_t{256} << 20;
   return options;
 }
 
 }  // namespace
 
-ChatSession::ChatSession(LoadedModel& model, Options options)
-    : model_(model), options_(std::move(options)), engine_(model, with_memory(options_.engine)) {
-  options_.sampling.validate(model.info().vocab_size);
+ChatSession::ChatSession(const api::Model& model, Options options)
+    : options_(std::move(options)), engine_(model, with_memory(options_.engine)) {
+  model.check_sampling(options_.sampling);
   reset();
 }
 
@@ -24,29 +24,38 @@ void ChatSession::reset() {
   messages_.clear();
   media_.clear();
   pending_.clear();
-  if (!options_.system.empty()) messages_.push_back(ChatMessage::text("system", options_.system));
+  if (!options_.system.empty()) messages_.push_back(api::ChatMessage::system(options_.system));
 }
 
-GenerationResult ChatSession::ask(const std::string& text, TokenCallback on_token) {
-  ChatMessage message;
-  message.role = "user";
-  for (const MediaInput& media : pending_)
-    message.parts.push_back({media.is_video ? ContentPart::Kind::kVideo : ContentPart::Kind::kImage, ""});
-  message.parts.push_back({ContentPart::Kind::kText, text});
+api::Result ChatSession::ask(const std::string& text, const api::TokenCallback& on_token) {
+  api::ChatMessage message("user");
+  for (const Media& media : pending_) {
+    if (const auto* video = std::get_if<api::Video>(&media)) {
+      message.add_video(*video);
+    } else {
+      message.add_image(std::get<api::Image>(media));
+    }
+  }
+  message.add_text(text);
 
-  ChatRequest request;
+  api::Request request;
   request.messages = messages_;
   request.messages.push_back(message);
-  request.media = media_;
-  request.media.insert(request.media.end(), pending_.begin(), pending_.end());
+  request.sampling = options_.sampling;
   request.media_options = options_.media;
-  GenerationResult result = engine_.generate(model_.prepare(request), options_.sampling, std::move(on_token));
+  api::Result result = engine_.generate(request, on_token);
 
   messages_ = std::move(request.messages);
-  messages_.push_back(ChatMessage::text("assistant", result.text));
-  media_ = std::move(request.media);
+  messages_.push_back(api::ChatMessage::assistant(result.text));
+  media_.insert(media_.end(), pending_.begin(), pending_.end());
   pending_.clear();
   return result;
+}
+
+api::Image ChatSession::picture(int media_index) const {
+  const Media& media = media_.at(static_cast<std::size_t>(media_index));
+  const auto* video = std::get_if<api::Video>(&media);
+  return video != nullptr ? video->frame(0) : std::get<api::Image>(media);
 }
 
 }  // namespace triptych::cli

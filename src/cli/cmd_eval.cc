@@ -76,7 +76,7 @@ int run_eval(const EvalFlags& flags) {
   if (flags.limit > 0 && static_cast<std::size_t>(flags.limit) < questions.size())
     questions.resize(static_cast<std::size_t>(flags.limit));
   const auto model = flags.model.open();
-  flags.media.check(model->info());
+  flags.media.check(model->info().architecture, model->info().takes_pixel_limits);
   std::unique_ptr<LoadedModel> reference;
   if (flags.kl_divergence) {
     ModelFlags in_fp32 = flags.model;
@@ -91,7 +91,7 @@ int run_eval(const EvalFlags& flags) {
       .likelihood = !flags.no_likelihood,
       .control = !flags.no_control,
       .n_sequences = flags.batch,
-      .media = flags.media.options,
+      .media = flags.media.inner_options(),
       .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(model->auto_kv_dtype()),
       .reference = reference.get()};
   EvalReport report;

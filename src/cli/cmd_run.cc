@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "api/public.h"
 #include "base/error.h"
 #include "cli/answer_output.h"
 #include "cli/chat_session.h"
@@ -17,9 +18,6 @@
 #include "cli/output_file.h"
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
-#include "engine/video_file.h"
-#include "media/draw.h"
-#include "media/image_encode.h"
 #include "report/text_table.h"
 
 namespace triptych::cli {
@@ -48,7 +46,7 @@ struct RunFlags {
   ProfileFlags profile;
   std::vector<MediaArgument> media_files;  // in the order of the command line
   std::vector<std::string> images, videos;
-  VideoOptions video;
+  api::VideoOptions video;
   std::optional<std::string> prompt;
   std::string system;
   std::optional<std::string> draw;
@@ -56,12 +54,12 @@ struct RunFlags {
   bool json = false;
 };
 
-MediaInput picture_input(const std::string& name) {
-  return {.frames = {read_picture(name)}, .is_video = false, .frames_per_s = 0};
+api::Image open_picture(const std::string& name) {
+  return name == "-" ? api::Image::decode(read_stdin_picture(), "image on stdin")
+                     : api::Image::from_file(name);
 }
 
-void show(const RunFlags& flags, const LoadedModel& model, const GenerationResult& result,
-          AnswerPrinter& printer) {
+void show(const RunFlags& flags, const api::Model& model, const api::Result& result, AnswerPrinter& printer) {
   printer.finish();
   if (flags.json) {
     JsonOut out = answer_json(model, result, printer.first_token_ms());
@@ -76,40 +74,39 @@ void show(const RunFlags& flags, const LoadedModel& model, const GenerationResul
 
 struct Answered {
   bool interrupted = false;
-  std::vector<Region> regions;
+  std::vector<api::Region> regions;
 };
 
-Answered answer(const RunFlags& flags, const LoadedModel& model, ChatSession& session,
+Answered answer(const RunFlags& flags, const api::Model& model, ChatSession& session,
                 const std::string& text) {
   AnswerPrinter printer(!flags.json);
-  GenerationResult result =
-      session.ask(text, [&](const TokenEvent& event) { return printer.on_token(event); });
+  api::Result result =
+      session.ask(text, [&](const api::TokenEvent& event) { return printer.on_token(event); });
   show(flags, model, result, printer);
   return {Interrupt::take(), std::move(result.regions)};
 }
 
 // Draws what the answer names on the picture it lies in.
-int draw(const RunFlags& flags, const ChatSession& session, const std::vector<Region>& regions) {
+int draw(const RunFlags& flags, const ChatSession& session, const std::vector<api::Region>& regions) {
   if (regions.empty()) {
     std::fprintf(stderr, "triptych: error: --draw: the answer names no box, %s is not written\n",
                  one_line(*flags.draw).c_str());
     return kExitCheckFailed;
   }
-  Image picture = session.picture(regions.front().media_index);
-  draw_regions(picture, regions);
-  write_output("--draw", *flags.draw, encode_png(picture));
+  const api::Image picture = session.picture(regions.front().media_index).with_regions(regions);
+  write_output("--draw", *flags.draw, picture.encode_png());
   std::fputs(region_legend(regions).c_str(), stderr);
   return kExitOk;
 }
 
-int answer_once(const RunFlags& flags, const LoadedModel& model, ChatSession& session) {
+int answer_once(const RunFlags& flags, const api::Model& model, ChatSession& session) {
   const Answered answered = answer(flags, model, session, *flags.prompt);
   if (answered.interrupted) return kExitInterrupted;
   return !flags.draw ? kExitOk : draw(flags, session, answered.regions);
 }
 
 // A line of the conversation that begins with '/'. False: end.
-bool obey(const std::string& line, const RunFlags& flags, const LoadedModel& model, ChatSession& session,
+bool obey(const std::string& line, const RunFlags& flags, const api::Model& model, ChatSession& session,
           bool is_terminal) {
   const std::size_t blank = line.find(' ');
   const std::string verb = line.substr(0, blank);
@@ -124,11 +121,11 @@ bool obey(const std::string& line, const RunFlags& flags, const LoadedModel& mod
   } else if (verb == "/image" || verb == "/video") {
     if (rest.empty()) fail(ErrorCode::kInvalidArgument, "{} needs a file name", verb);
     if (verb == "/video") {
-      check_takes_videos(model.info());
-      session.add_media(VideoFile::open(rest).read(model.info().video_sampling, flags.video));
+      model.check_takes_videos();
+      session.add_media(api::VideoFile::open(rest).read(model, flags.video));
     } else {
       if (rest == "-") fail(ErrorCode::kInvalidArgument, "/image -: stdin holds the conversation");
-      session.add_media(picture_input(rest));
+      session.add_media(open_picture(rest));
     }
     if (is_terminal)
       std::printf(session.n_pending() == 1 ? "%zu picture or video for the next message\n"
@@ -155,12 +152,16 @@ LineReader::Result read_message(LineReader& reader, std::string& text) {
   }
 }
 
-int chat(const RunFlags& flags, const LoadedModel& model, ChatSession& session) {
+int chat(const RunFlags& flags, const api::Model& model, ChatSession& session) {
   LineReader reader(default_history_file());
   if (reader.is_terminal())
-    std::printf("%s on %s. /help lists the commands.\n", model.info().architecture.c_str(),
+    std::printf("%s on %s. /help lists the commands.\n", model.architecture().c_str(),
                 flags.model.model.c_str());
   int exit_code = kExitOk;
+  const auto refuse = [&](const char* message) {
+    std::fprintf(stderr, "triptych: error: %s\n", one_line(message).c_str());
+    if (!reader.is_terminal()) exit_code = kExitBadInput;  // a script goes on, but does not pass
+  };
   std::string text;
   for (;;) {
     const LineReader::Result result = read_message(reader, text);
@@ -179,8 +180,10 @@ int chat(const RunFlags& flags, const LoadedModel& model, ChatSession& session) 
       }
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kInternal) throw;
-      std::fprintf(stderr, "triptych: error: %s\n", one_line(error.what()).c_str());
-      if (!reader.is_terminal()) exit_code = kExitBadInput;  // a script goes on, but does not pass
+      refuse(error.what());
+    } catch (const api::Error& error) {
+      if (error.code() == api::ErrorCode::kInternal) throw;
+      refuse(error.what());
     }
   }
   if (reader.is_terminal()) std::fputs("\n", stdout);
@@ -219,7 +222,7 @@ void check_draw(const RunFlags& flags) {
 }
 
 // The first flag given that speaks of videos; null: none.
-const char* video_flag(const VideoOptions& options) {
+const char* video_flag(const api::VideoOptions& options) {
   return options.frames_per_s          ? "--fps"
          : options.max_frames          ? "--max-frames"
          : options.source_frames_per_s ? "--video-fps"
@@ -248,38 +251,36 @@ int run(RunFlags flags) {
   check_video_flags(flags);
   flags.profile.start(inputs_of(flags));
   // Files first: a wrong name should not cost the time of a load. Which frames are decoded, the model says.
-  std::vector<std::variant<MediaInput, VideoFile>> files;
+  std::vector<std::variant<api::Image, api::VideoFile>> files;
   for (const MediaArgument& file : flags.media_files) {
     if (file.is_video) {
-      files.emplace_back(VideoFile::open(file.name));
+      files.emplace_back(api::VideoFile::open(file.name));
     } else {
-      files.emplace_back(picture_input(file.name));
+      files.emplace_back(open_picture(file.name));
     }
   }
-  const auto model = flags.model.open();
-  flags.media.check(model->info());
-  flags.context.check(model->info());
-  if (const char* flag = video_flag(flags.video); flag != nullptr && model->info().video_placeholder.empty())
-    fail(ErrorCode::kUnsupported, "{}: {} does not take videos", flag, model->info().architecture);
-  if (flags.draw && !model->info().names_regions)
-    fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model->info().architecture);
-  EngineOptions engine = flags.context.engine_options();
-  engine.replay_steps = flags.replay_steps;
-  ChatSession session(*model, {.engine = engine,
-                               .sampling = flags.sampling.over(model->generation_defaults()),
-                               .media = flags.media.options,
-                               .system = flags.system});
-  for (auto& file : files) {
-    if (const auto* video = std::get_if<VideoFile>(&file)) {
-      check_takes_videos(model->info());
-      session.add_media(video->read(model->info().video_sampling, flags.video));
+  const api::Model model = flags.model.open_model();
+  flags.media.check(model.architecture(), model.takes_pixel_limits());
+  flags.context.check(model.max_context_tokens());
+  if (const char* flag = video_flag(flags.video); flag != nullptr && !model.takes_videos())
+    fail(ErrorCode::kUnsupported, "{}: {} does not take videos", flag, model.architecture());
+  if (flags.draw && !model.names_regions())
+    fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model.architecture());
+  ChatSession session(model, {.engine = {.max_context_tokens = flags.context.ctx_size_tokens,
+                                         .kv_cache_dtype = flags.context.kv_cache_dtype,
+                                         .replay_steps = flags.replay_steps},
+                              .sampling = flags.sampling.over(model.default_sampling()),
+                              .media = flags.media.options,
+                              .system = flags.system});
+  for (const auto& file : files) {
+    if (const auto* video = std::get_if<api::VideoFile>(&file)) {
+      session.add_media(video->read(model, flags.video));
     } else {
-      session.add_media(std::move(std::get<MediaInput>(file)));
+      session.add_media(std::get<api::Image>(file));
     }
   }
   const Interrupt interrupt;
-  const int exit_code =
-      flags.interactive ? chat(flags, *model, session) : answer_once(flags, *model, session);
+  const int exit_code = flags.interactive ? chat(flags, model, session) : answer_once(flags, model, session);
   flags.profile.finish();
   return exit_code;
 }

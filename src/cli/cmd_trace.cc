@@ -38,7 +38,7 @@ ChatRequest make_request(const TraceFlags& flags) {
   }
   message.parts.push_back({ContentPart::Kind::kText, flags.prompt});
   out.messages.push_back(std::move(message));
-  out.media_options = flags.media.options;
+  out.media_options = flags.media.inner_options();
   return out;
 }
 
@@ -48,8 +48,8 @@ int trace(const TraceFlags& flags) {
   check_output("--out", flags.out, inputs);
   const ChatRequest chat = make_request(flags);
   const auto model = flags.model.open();
-  flags.media.check(model->info());
-  flags.context.check(model->info());
+  flags.media.check(model->info().architecture, model->info().takes_pixel_limits);
+  flags.context.check(model->info().max_context_tokens);
   const PreparedRequest request = model->prepare(chat);
   const auto n_tokens = static_cast<std::int64_t>(request.layout.input_ids.size());
 

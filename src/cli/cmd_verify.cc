@@ -57,7 +57,8 @@ VerifyBaseline run_in_fp32(const VerifyFlags& flags, const GoldenSet& golden, co
   in_fp32.dtype = "fp32";
   in_fp32.vision_weights = in_fp32.lm_head = "";
   const auto model = in_fp32.open();  // given back before the other one is loaded
-  return {dtype, verify_model(*model, golden, {.tolerance = kFp32Tolerance, .media = flags.media.options})};
+  return {dtype,
+          verify_model(*model, golden, {.tolerance = kFp32Tolerance, .media = flags.media.inner_options()})};
 }
 
 // What a converted directory stores, without its weights.
@@ -82,13 +83,13 @@ int verify(const VerifyFlags& flags) {
   if (precision.word != "fp32" && !flags.no_baseline && !packed)
     fp32 = run_in_fp32(flags, golden, precision.word);
   const auto model = flags.model.open();
-  flags.media.check(model->info());
+  flags.media.check(model->info().architecture, model->info().takes_pixel_limits);
   const VerifyOptions options{
       .tolerance = tolerance.values,
       .pixel_tolerance = tolerance.pixels,
       .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(KvDType::kF32),
       .errors_a_margin = precision.word == "int4" || precision.word == "int8" ? 2.0 : 1.0,
-      .media = flags.media.options};
+      .media = flags.media.inner_options()};
   const auto reports =
       verify_model(*model, golden, options, [&](const CaseReport& report, std::size_t, std::size_t) {
         if (flags.json || flags.summary) return;

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 
 #include <CLI/CLI.hpp>
 
+#include "api/load_options.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory_pool.h"
+#include "engine/engine.h"
 #include "engine/packed_directory.h"
 
 namespace triptych::cli {
@@ -33,8 +36,6 @@ void take(const std::optional<T>& given, T& value) {
   if (given) value = *given;
 }
 
-const char* const kDTypes = "auto, fp32, fp16 or bf16";
-const std::vector<std::string> kDTypeWords = {"auto", "fp32", "fp16", "bf16"};
 const std::vector<std::string> kKvDTypeWords = {"auto", "fp32", "fp16",     "bf16",
                                                 "int8", "fp8",  "fp8_e4m3", "int4"};
 
@@ -64,24 +65,26 @@ CLI::Validator is_a(const char* what) {
 }
 CLI::Validator is_number() { return is_a<double>("a number"); }
 
-const char* const kComputableFormats =
-    "int8, int4 or nf4 with :g32, :g64, :g128 or :channel; int4 also with :sym, :absmax, :half or :asym, "
-    ":bf16 "
-    "(scales) and :two-level";
-bool is_computable(const QuantFormat& format) {
-  return format.code == QuantCode::kInt8 || format.code == QuantCode::kNf4 ||
-         (format.code == QuantCode::kInt4 && format.scale_dtype != DType::kF32);
-}
-
-// What the backend can multiply, out of all that QuantFormat can name.
-std::optional<QuantFormat> parse_quantization(const char* flag, const std::string& word) {
-  if (!word.starts_with("int") && !word.starts_with("nf") && !word.starts_with("fp8")) return std::nullopt;
-  QuantFormat format;
-  with_flag(flag, [&] { format = QuantFormat::parse(word); });
-  for (const std::int64_t n : {0, 32, 64, 128})
-    if (format.group_size == n && is_computable(format)) return format;
-  fail(ErrorCode::kUnsupported, "{}: \"{}\" cannot be computed with; expected {}", flag, word,
-       kComputableFormats);
+// The engine's parameters or those of the public interface.
+template <typename Params>
+Params merged(const SamplingFlags& flags, Params out) {
+  take(flags.temperature, out.temperature);
+  take(flags.top_k, out.top_k);
+  take(flags.top_p, out.top_p);
+  take(flags.min_p, out.min_p);
+  take(flags.typical_p, out.typical_p);
+  take(flags.repetition_penalty, out.repetition_penalty);
+  take(flags.frequency_penalty, out.frequency_penalty);
+  take(flags.presence_penalty, out.presence_penalty);
+  take(flags.max_tokens, out.max_tokens);
+  take(flags.n_logprobs, out.n_logprobs);
+  if (flags.seed) out.seed = flags.seed;
+  for (const std::string& bias : flags.logit_bias) out.logit_bias.push_back(parse_bias(bias));
+  out.stop.insert(out.stop.end(), flags.stop.begin(), flags.stop.end());
+  out.stop_token_ids.insert(out.stop_token_ids.end(), flags.stop_token_ids.begin(),
+                            flags.stop_token_ids.end());
+  out.ignore_eos = out.ignore_eos || flags.ignore_eos;
+  return out;
 }
 
 // Offered by completions; parts may follow.
@@ -108,13 +111,7 @@ CLI::Validator is_not_empty() {
       "");
 }
 
-std::optional<DType> parse_dtype(const std::string& name) {
-  if (name == "auto") return std::nullopt;
-  if (name == "fp32") return DType::kF32;
-  if (name == "fp16") return DType::kF16;
-  if (name == "bf16") return DType::kBF16;
-  fail(ErrorCode::kInvalidArgument, "expected {}, got \"{}\"", kDTypes, name);
-}
+std::optional<DType> parse_dtype(const std::string& name) { return api::parse_dtype(name); }
 
 std::string dtype_word(DType dtype) {
   return dtype == DType::kF32    ? "fp32"
@@ -189,40 +186,30 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
   add_machine_flags(app);
 }
 
-LoadOptions ModelFlags::load_options() const {
+api::ModelOptions ModelFlags::model_options() const {
   if (verbosity > 0) set_log_level(verbosity > 1 ? LogLevel::kDebug : LogLevel::kInfo);
   MemoryPool::process().set_huge_pages(huge_pages == "none"       ? HugePages::kNone
                                        : huge_pages == "reserved" ? HugePages::kReserved
                                                                   : HugePages::kAdvise);
-  LoadOptions out;
-  out.n_threads = n_threads;
-  out.pin_threads = pin;
-  out.weight_formats.language = parse_quantization("--weights", dtype);
-  if (!out.weight_formats.language) {
-    if (std::find(kDTypeWords.begin(), kDTypeWords.end(), dtype) == kDTypeWords.end())
-      fail(ErrorCode::kInvalidArgument,
-           "--weights: expected auto, fp32, fp16, bf16, int8 or int4[:gN|:channel][:sym|:asym], got \"{}\"",
-           dtype);
-    out.weight_dtype = parse_dtype(dtype);
-  }
-  const auto part = [&](const char* flag, const std::string& word) -> std::optional<QuantFormat> {
-    if (word.empty())
-      return out.weight_formats.language ? std::optional(QuantFormat::parse("int8")) : std::nullopt;
-    if (word == "auto") return std::nullopt;
-    if (auto format = parse_quantization(flag, word)) return format;
-    fail(ErrorCode::kInvalidArgument, "{}: expected auto, int8 or int4..., got \"{}\"", flag, word);
-  };
-  out.weight_formats.vision = part("--vision-weights", vision_weights);
-  out.weight_formats.lm_head = part("--lm-head", lm_head);
-  out.exact_groups = exact_groups;
-  out.bf16_activations = activations == "bf16";
-  if (vision_attention != "auto") out.int8_vision_attention = vision_attention == "int8";
-  if (vision_activations != "auto") out.static_vision_inputs = vision_activations == "static";
-  out.check_numerics = check_numerics;
-  out.vision_tower = vision_tower;
-  out.tie_word_embeddings = tie_word_embeddings;
-  return out;
+  LoadOptions checked;
+  api::set_weight_types(
+      checked, dtype, vision_weights, lm_head,
+      {.weights = "--weights", .vision_weights = "--vision-weights", .lm_head = "--lm-head"});
+  return {.n_threads = n_threads,
+          .pin_threads = pin,
+          .weights = dtype,
+          .vision_weights = vision_weights,
+          .lm_head = lm_head,
+          .activations = activations,
+          .vision_attention = vision_attention,
+          .vision_activations = vision_activations,
+          .exact_groups = exact_groups,
+          .check_numerics = check_numerics,
+          .tie_word_embeddings = tie_word_embeddings,
+          .vision_tower = vision_tower};
 }
+
+LoadOptions ModelFlags::load_options() const { return api::to_load_options(model_options()); }
 
 std::vector<NamedPath> ModelFlags::inputs() const {
   return {{"MODEL", model}, {"--vision-tower", vision_tower}};
@@ -235,14 +222,18 @@ void LoadProgress::operator()(std::int64_t done_bytes, std::int64_t total_bytes)
   bar_->update(done_bytes / kMegabyte);
 }
 
-std::unique_ptr<LoadedModel> ModelFlags::open() const {
-  LoadOptions options = load_options();
+api::Model ModelFlags::open_model() const {
+  api::ModelOptions options = model_options();
   LoadProgress bar(*this);
-  if (options.weight_dtype || options.weight_formats.any())
-    options.progress = [&](std::int64_t done_bytes, std::int64_t total_bytes) {
-      bar(done_bytes, total_bytes);
-    };
-  return LoadedModel::open(model, options);
+  options.progress = std::ref(bar);
+  return api::Model::open(model, options);
+}
+
+std::unique_ptr<LoadedModel> ModelFlags::open() const {
+  api::ModelOptions options = model_options();
+  LoadProgress bar(*this);
+  options.progress = std::ref(bar);
+  return LoadedModel::open(model, api::to_load_options(options));
 }
 
 void add_kv_cache_dtype(CLI::App& app, std::string& to, std::optional<KvDType> when_auto) {
@@ -275,10 +266,10 @@ EngineOptions ContextFlags::engine_options(std::optional<KvDType> when_auto) con
   return out;
 }
 
-void ContextFlags::check(const ModelInfo& info) const {
-  if (ctx_size_tokens > info.max_context_tokens)
+void ContextFlags::check(std::int64_t max_context_tokens) const {
+  if (ctx_size_tokens > max_context_tokens)
     fail(ErrorCode::kInvalidArgument, "--ctx-size {}: the model was trained for {} tokens", ctx_size_tokens,
-         info.max_context_tokens);
+         max_context_tokens);
 }
 
 void SamplingFlags::add_to(CLI::App& app) {
@@ -326,24 +317,13 @@ void SamplingFlags::add_to(CLI::App& app) {
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the model's own stop token")->group("Sampling");
 }
 
-SamplingParams SamplingFlags::over(const SamplingParams& defaults) const {
-  SamplingParams out = defaults;
-  take(temperature, out.temperature);
-  take(top_k, out.top_k);
-  take(top_p, out.top_p);
-  take(min_p, out.min_p);
-  take(typical_p, out.typical_p);
-  take(repetition_penalty, out.repetition_penalty);
-  take(frequency_penalty, out.frequency_penalty);
-  take(presence_penalty, out.presence_penalty);
-  take(max_tokens, out.max_tokens);
-  take(n_logprobs, out.n_logprobs);
-  if (seed) out.seed = seed;
-  for (const std::string& bias : logit_bias) out.logit_bias.push_back(parse_bias(bias));
-  out.stop.insert(out.stop.end(), stop.begin(), stop.end());
-  out.stop_token_ids.insert(out.stop_token_ids.end(), stop_token_ids.begin(), stop_token_ids.end());
-  out.ignore_eos = out.ignore_eos || ignore_eos;
-  return out;
+SamplingParams SamplingFlags::over(const SamplingParams& defaults) const { return merged(*this, defaults); }
+api::SamplingParams SamplingFlags::over(const api::SamplingParams& defaults) const {
+  return merged(*this, defaults);
+}
+
+MediaOptions MediaFlags::inner_options() const {
+  return {.min_pixels = options.min_pixels, .max_pixels = options.max_pixels};
 }
 
 void MediaFlags::add_to(CLI::App& app) {
@@ -358,12 +338,12 @@ void MediaFlags::add_to(CLI::App& app) {
       ->type_name("N");
 }
 
-void MediaFlags::check(const ModelInfo& info) const {
-  if (info.takes_pixel_limits) return;
+void MediaFlags::check(const std::string& architecture, bool takes_pixel_limits) const {
+  if (takes_pixel_limits) return;
   const char* flag = options.max_pixels > 0 ? "--max-pixels" : "--min-pixels";
   if (options.max_pixels > 0 || options.min_pixels > 0)
     fail(ErrorCode::kUnsupported, "{}: {} has no limits on pixels, models of dynamic resolution do", flag,
-         info.architecture);
+         architecture);
 }
 
 }  // namespace triptych::cli

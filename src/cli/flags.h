@@ -6,16 +6,25 @@
 #include <string>
 #include <vector>
 
+#include "api/public.h"
 #include "base/progress.h"
 #include "cli/output_file.h"
-#include "engine/engine.h"
-#include "engine/load.h"
-#include "engine/sampling.h"
 
 namespace CLI {
 class App;
 class Validator;
 }  // namespace CLI
+
+// The inner types, for the verbs that look into the engine; `run` does not.
+namespace triptych {
+enum class DType : std::uint8_t;
+enum class KvDType;
+struct EngineOptions;
+struct LoadOptions;
+struct MediaOptions;
+struct SamplingParams;
+class LoadedModel;
+}  // namespace triptych
 
 namespace triptych::cli {
 
@@ -40,12 +49,15 @@ struct ModelFlags {
   void add_to(CLI::App& app, bool model_required = true);
   /// Only --threads, --pin, --huge-pages, -v and -q.
   void add_machine_flags(CLI::App& app);
-  /// Sets the log level and the kind of memory, too.
+  /// Sets the log level and the kind of memory, too. Errors name the flags.
+  api::ModelOptions model_options() const;
   LoadOptions load_options() const;
   /// What loading reads, for check_output.
   std::vector<NamedPath> inputs() const;
   /// With a progress bar when weights are quantized or converted.
   std::unique_ptr<LoadedModel> open() const;
+  /// The same through the public interface.
+  api::Model open_model() const;
 };
 
 /// The progress bar of loading, for LoadOptions::progress; silent with --quiet.
@@ -80,7 +92,7 @@ struct ContextFlags {
   void add_to(CLI::App& app, std::optional<KvDType> when_auto = {});
   EngineOptions engine_options(std::optional<KvDType> when_auto = {}) const;
   /// Throws Error(kInvalidArgument) when --ctx-size is more than the model was trained for.
-  void check(const ModelInfo& info) const;
+  void check(std::int64_t max_context_tokens) const;
 };
 
 /// --temperature and all other ways to choose the next token. What is not given keeps the model's default.
@@ -99,14 +111,16 @@ struct SamplingFlags {
   void add_to(CLI::App& app);
   /// Throws Error(kInvalidArgument) for a --logit-bias that is not ID=BIAS.
   SamplingParams over(const SamplingParams& defaults) const;
+  api::SamplingParams over(const api::SamplingParams& defaults) const;
 };
 
 /// --min-pixels, --max-pixels.
 struct MediaFlags {
-  MediaOptions options;
+  api::MediaOptions options;
+  MediaOptions inner_options() const;
   void add_to(CLI::App& app);
   /// Throws Error(kUnsupported) naming a flag that was given and would change nothing for this model.
-  void check(const ModelInfo& info) const;
+  void check(const std::string& architecture, bool takes_pixel_limits) const;
 };
 
 /// How the weights of a loaded model are kept, in words of --weights, --vision-weights and --lm-head: what a

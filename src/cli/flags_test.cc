@@ -9,6 +9,8 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/help_tree.h"
+#include "engine/sampling.h"
+#include "tensor/dtype.h"
 
 namespace triptych::cli {
 namespace {
@@ -37,11 +39,46 @@ TEST(SamplingFlags, WhatIsNotGivenKeepsTheDefault) {
   EXPECT_EQ(params.max_tokens, 12);
 }
 
+TEST(SamplingFlags, ThePublicParametersGetTheSame) {
+  SamplingFlags flags;
+  flags.top_p = 0.9F;
+  flags.stop = {"A"};
+  flags.ignore_eos = true;
+  api::SamplingParams defaults;
+  defaults.temperature = 0.5F;
+  const api::SamplingParams params = flags.over(defaults);
+  EXPECT_EQ(params.temperature, 0.5F);
+  EXPECT_EQ(params.top_p, 0.9F);
+  EXPECT_EQ(params.stop, std::vector<std::string>{"A"});
+  EXPECT_TRUE(params.ignore_eos);
+}
+
+TEST(ModelFlags, ErrorsOfWeightTypesNameTheFlag) {
+  const auto message = [](const ModelFlags& flags) {
+    try {
+      static_cast<void>(flags.model_options());
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  ModelFlags flags;
+  EXPECT_EQ(message(flags), "");
+  flags.dtype = "int9";
+  EXPECT_THAT(message(flags), HasSubstr("--weights"));
+  flags.dtype = "int8";
+  flags.vision_weights = "fp16";
+  EXPECT_THAT(message(flags), HasSubstr("--vision-weights: expected auto, int8"));
+  flags.vision_weights = "auto";
+  flags.lm_head = "int4:g7";
+  EXPECT_THAT(message(flags), HasSubstr("--lm-head"));
+}
+
 TEST(SamplingFlags, BadLogitBias) {
   for (const char* text : {"7", "=1", "7=", "x=1", "7=1x", "99999999999=1"}) {
     SamplingFlags flags;
     flags.logit_bias = {text};
-    EXPECT_THROW(flags.over({}), Error) << text;
+    EXPECT_THROW(flags.over(SamplingParams()), Error) << text;
   }
 }
 

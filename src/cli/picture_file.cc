@@ -9,9 +9,9 @@
 #include "media/image_decode.h"
 
 namespace triptych::cli {
-namespace {
 
-std::vector<std::byte> read_stdin(std::uint64_t max_bytes) {
+std::vector<std::byte> read_stdin_picture() {
+  const std::uint64_t max_bytes = DecodeLimits().max_file_bytes;
   std::vector<std::byte> out;
   std::vector<std::byte> piece(std::size_t{1} << 16);
   for (;;) {
@@ -26,12 +26,10 @@ std::vector<std::byte> read_stdin(std::uint64_t max_bytes) {
   return out;
 }
 
-}  // namespace
-
 Image read_picture(const std::string& name) {
   const ProfileZone zone("image decode");
   const DecodeLimits limits;
-  if (name == "-") return decode_image(read_stdin(limits.max_file_bytes), limits, "image on stdin");
+  if (name == "-") return decode_image(read_stdin_picture(), limits, "image on stdin");
   return decode_image(MappedFile::open(name, limits.max_file_bytes)->bytes(), limits, name);
 }
 

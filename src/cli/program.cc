@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "api/public.h"
 #include "base/build_info.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
@@ -30,6 +31,11 @@ int exit_code_of(ErrorCode code) {
       return kExitFault;
   }
   return kExitFault;
+}
+
+int exit_code_of(api::ErrorCode code) {
+  return code == api::ErrorCode::kOutOfMemory || code == api::ErrorCode::kInternal ? kExitFault
+                                                                                   : kExitBadInput;
 }
 
 int report(int exit_code, std::string_view message) {
@@ -142,6 +148,8 @@ int run_program(int argc, const char* const* argv) {
       return report(kExitFault, "standard output: cannot write all of it");
     return code;
   } catch (const Error& error) {
+    return report(exit_code_of(error.code()), error.what());
+  } catch (const api::Error& error) {
     return report(exit_code_of(error.code()), error.what());
   } catch (const std::bad_alloc&) {
     return report(kExitFault, "out of memory");
