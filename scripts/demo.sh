@@ -11,7 +11,10 @@ model=assets/models/scenes-llava
 picture=assets/eval/scenes/0000.png
 
 [[ -z "$setup" ]] || scripts/setup.sh
-cmake --preset release >/dev/null
+# A fresh build folder is configured without the tests; scripts/test.sh adds them and uses what is built here.
+options=()
+[[ -e build/release/CMakeCache.txt ]] || options=(-DTRIPTYCH_TESTS=OFF)
+cmake --preset release "${options[@]}" >/dev/null
 cmake --build build/release --target triptych
 
 printf '\n$ build/release/triptych run %s --image %s --prompt "%s"\n' "$model" "$picture" "$question"
