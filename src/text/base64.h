@@ -7,7 +7,7 @@
 
 namespace triptych {
 
-/// The bytes, or nothing when a character or the length is wrong.
+/// The bytes, or nothing when a character, the length or the bits beyond the last byte are wrong.
 std::optional<std::string> base64_decode(std::string_view text);
 
 }  // namespace triptych
