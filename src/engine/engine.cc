@@ -96,9 +96,9 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}, the answer included",
          s->n_prompt, options_.max_context_tokens);
   const std::int64_t room = options_.max_context_tokens - s->n_prompt;
-  s->max_tokens = params.max_tokens > 0 ? std::min(params.max_tokens, room) : room;
+  s->max_tokens = params.max_answer_tokens(s->n_prompt, room);
   s->sampler = std::make_unique<Sampler>(params, params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
-                                         model_.info().never_sample);
+                                         model_.info().never_sample, model_.stop_token_ids());
   s->sampler->observe_prompt(s->tokens);
   s->media = std::move(request.media);
   s->media_rows.resize(s->media.size());

@@ -1,5 +1,7 @@
 #include "engine/load.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "backend/cpu/cpu_backend.h"
@@ -262,11 +264,16 @@ void LoadedModel::load_generation_config() {
     d.repetition_penalty = static_cast<float>(g.get_double("repetition_penalty", 1.0));
     if (g.get_bool("do_sample", false)) {
       d.temperature = static_cast<float>(g.get_double("temperature", 1.0));
-      d.top_k = static_cast<int>(g.get_int("top_k", 50, 0, 1 << 30));
+      d.top_k = static_cast<int>(g.get_int("top_k", 50, -1, 1 << 30));
       d.top_p = static_cast<float>(g.get_double("top_p", 1.0));
       d.min_p = static_cast<float>(g.get_double("min_p", 0.0));
       d.typical_p = static_cast<float>(g.get_double("typical_p", 1.0));
     }
+    std::vector<std::string_view> unsupported;
+    d.processors = LogitsProcessorParams::parse(g, unsupported);
+    if (!unsupported.empty())
+      log_warning("generation_config.json: {} {} not supported and left out", fmt::join(unsupported, ", "),
+                  unsupported.size() == 1 ? "is" : "are");
     d.max_tokens = g.get_int("max_new_tokens", 0, 0, std::int64_t{1} << 40);
     try {
       d.validate(info().vocab_size);

@@ -108,46 +108,67 @@ void SamplingParams::validate(std::int64_t vocab_size) const {
     if (!utf8::is_valid(s)) fail(ErrorCode::kInvalidArgument, "stop: a string is not valid UTF-8");
   }
   for (const std::int32_t id : stop_token_ids) check_id("stop_token_ids", id, vocab_size);
+  processors.validate(vocab_size);
   if (n_logprobs < -1 || n_logprobs > 100)
     fail(ErrorCode::kInvalidArgument, "logprobs: expected a number in [0, 100], got {}", n_logprobs);
 }
 
-Sampler::Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable,
-                 std::vector<std::int32_t> never)
-    : params_(std::move(params)), rng_(seed), n_usable_(n_usable), never_(std::move(never)) {}
-
-void Sampler::observe_prompt(std::span<const std::int32_t> ids) {
-  if (params_.repetition_penalty == 1.0F) return;
-  if (in_prompt_.empty()) in_prompt_.assign(static_cast<std::size_t>(n_usable_), 0);
-  for (const std::int32_t id : ids)
-    if (id >= 0 && id < n_usable_) in_prompt_[static_cast<std::size_t>(id)] = 1;
+std::int64_t SamplingParams::max_answer_tokens(std::int64_t n_prompt, std::int64_t room) const {
+  if (max_tokens > 0) return std::min(max_tokens, room);
+  if (processors.max_length == 0) return room;
+  if (processors.max_length <= n_prompt)
+    fail(ErrorCode::kContextLength,
+         "the prompt has {} tokens and max_length of generation_config.json allows {}, the answer included; "
+         "max_tokens "
+         "overrides it",
+         n_prompt, processors.max_length);
+  return std::min(processors.max_length - n_prompt, room);
 }
 
-void Sampler::penalize(std::span<const float> raw) {
-  work_.assign(raw.begin(), raw.begin() + static_cast<std::ptrdiff_t>(std::min<std::size_t>(
-                                              raw.size(), static_cast<std::size_t>(n_usable_))));
-  for (std::size_t i = 0; i < work_.size(); ++i) {
-    const std::int32_t count = answer_counts_.empty() ? 0 : answer_counts_[i];
-    const bool seen = count > 0 || (!in_prompt_.empty() && in_prompt_[i] != 0);
-    if (seen)
-      work_[i] = work_[i] > 0 ? work_[i] / params_.repetition_penalty : work_[i] * params_.repetition_penalty;
-    if (count > 0)
+Sampler::Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable,
+                 std::vector<std::int32_t> never, std::vector<std::int32_t> eos)
+    : params_(std::move(params)),
+      rng_(seed),
+      n_usable_(n_usable),
+      never_(std::move(never)),
+      processors_(params_.processors, params_.repetition_penalty, std::move(eos)) {}
+
+void Sampler::observe_prompt(std::span<const std::int32_t> ids) {
+  if (processors_.is_active()) processors_.observe_prompt(ids);
+}
+
+void Sampler::take_logits(std::span<const float> raw) {
+  const std::size_t n = std::min<std::size_t>(raw.size(), static_cast<std::size_t>(n_usable_));
+  work_.assign(raw.begin(), raw.begin() + static_cast<std::ptrdiff_t>(n));
+  bool is_fine = true;
+  for (const float x : work_) is_fine &= x < std::numeric_limits<float>::infinity();  // false for NaN
+  if (is_fine) return;
+  const auto bad = std::find_if(work_.begin(), work_.end(),
+                                [](float x) { return !(x < std::numeric_limits<float>::infinity()); });
+  fail(ErrorCode::kInternal, "the logit of token {} is {}: the model's values are not finite",
+       bad - work_.begin(), *bad);
+}
+
+void Sampler::penalize() {
+  if (processors_.is_active()) processors_.run(work_);
+  for (std::size_t i = 0; i < answer_counts_.size() && i < work_.size(); ++i)
+    if (const std::int32_t count = answer_counts_[i]; count > 0)
       work_[i] -= params_.frequency_penalty * static_cast<float>(count) + params_.presence_penalty;
-  }
   for (const auto& [id, bias] : params_.logit_bias)
     if (static_cast<std::size_t>(id) < work_.size()) work_[static_cast<std::size_t>(id)] += bias;
   for (const std::int32_t id : never_)
     if (id >= 0 && static_cast<std::size_t>(id) < work_.size())
       work_[static_cast<std::size_t>(id)] = kMinusInfinity;
-  for (float& x : work_)
-    if (std::isnan(x)) x = kMinusInfinity;
 }
 
 std::int32_t Sampler::draw() {
   candidates_.clear();
+  // The largest is taken out first: a quotient by a tiny temperature may be -infinity, which is a probability
+  // of 0, and never infinity or not a number.
+  const float top = *std::max_element(work_.begin(), work_.end());
   for (std::size_t i = 0; i < work_.size(); ++i)
     if (work_[i] != kMinusInfinity)
-      candidates_.emplace_back(work_[i] / params_.temperature, static_cast<std::int32_t>(i));
+      candidates_.emplace_back((work_[i] - top) / params_.temperature, static_cast<std::int32_t>(i));
   if (params_.top_k > 0 && static_cast<std::size_t>(params_.top_k) < candidates_.size()) {
     std::nth_element(candidates_.begin(), candidates_.begin() + params_.top_k - 1, candidates_.end(), better);
     candidates_.resize(static_cast<std::size_t>(params_.top_k));
@@ -175,30 +196,33 @@ std::int32_t Sampler::draw() {
   return candidates_.back().second;
 }
 
+// Of the model's own distribution over the usable ids.
+void Sampler::list_logprobs(std::span<const float> logits, SampledToken& out) {
+  logits = logits.first(std::min(logits.size(), static_cast<std::size_t>(n_usable_)));
+  const double total = log_sum_exp(logits);
+  out.logprob = static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(out.id)]) - total);
+  const std::size_t n = std::min(static_cast<std::size_t>(params_.n_logprobs), logits.size());
+  candidates_.clear();
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    candidates_.emplace_back(logits[i], static_cast<std::int32_t>(i));
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n),
+                    candidates_.end(), better);
+  for (std::size_t i = 0; i < n; ++i)
+    out.top.push_back(
+        {candidates_[i].second, static_cast<float>(static_cast<double>(candidates_[i].first) - total)});
+}
+
 SampledToken Sampler::sample(std::span<const float> logits) {
-  penalize(logits);
+  take_logits(logits);
+  penalize();
   const auto best = std::max_element(work_.begin(), work_.end());  // the lowest id on a tie
   if (best == work_.end() || *best == kMinusInfinity)
-    fail(ErrorCode::kInternal, "no token can be sampled: every logit is -inf or not a number");
+    fail(ErrorCode::kInternal, "no token can be sampled: every logit is -inf");
   SampledToken out;
   out.id = params_.temperature == 0.0F ? static_cast<std::int32_t>(best - work_.begin()) : draw();
-
-  if (params_.n_logprobs >= 0) {
-    const double total = log_sum_exp(logits);
-    out.logprob = static_cast<float>(static_cast<double>(logits[static_cast<std::size_t>(out.id)]) - total);
-    const std::size_t n = std::min(static_cast<std::size_t>(params_.n_logprobs), logits.size());
-    candidates_.clear();
-    for (std::size_t i = 0; i < logits.size(); ++i)
-      candidates_.emplace_back(logits[i], static_cast<std::int32_t>(i));
-    std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(n),
-                      candidates_.end(), better);
-    for (std::size_t i = 0; i < n; ++i)
-      out.top.push_back(
-          {candidates_[i].second, static_cast<float>(static_cast<double>(candidates_[i].first) - total)});
-  }
-  const bool counts = params_.repetition_penalty != 1.0F || params_.frequency_penalty != 0.0F ||
-                      params_.presence_penalty != 0.0F;
-  if (counts) {
+  if (params_.n_logprobs >= 0) list_logprobs(logits, out);
+  if (processors_.is_active()) processors_.observe_token(out.id);
+  if (params_.frequency_penalty != 0.0F || params_.presence_penalty != 0.0F) {
     if (answer_counts_.empty()) answer_counts_.assign(static_cast<std::size_t>(n_usable_), 0);
     ++answer_counts_[static_cast<std::size_t>(out.id)];
   }

@@ -1,6 +1,7 @@
-// Choosing the next token. The order is that of Hugging Face generate(): penalties, logit bias, temperature,
-// top_k, top_p, min_p, typical_p, then a draw from a counter-based generator, so that a seed gives the same
-// tokens on every machine and thread count.
+// Choosing the next token. The order is that of Hugging Face generate(): logits processors
+// (logits_processors.h, the repetition penalty among them), frequency and presence penalties, logit bias,
+// temperature, top_k, top_p, min_p, typical_p, then a draw from a counter-based generator, so that a seed
+// gives the same tokens on every machine and thread count.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "engine/logits_processors.h"
 
 namespace triptych {
 
@@ -30,10 +32,15 @@ struct SamplingParams {
   std::vector<std::string> stop;                           // the answer ends before the first of these
   std::vector<std::int32_t> stop_token_ids;                // beside the model's own
   bool ignore_eos = false;
+  LogitsProcessorParams processors;
   int n_logprobs = -1;  // -1: none; 0: of the chosen token only; n: and the n best
 
   /// Throws Error(kInvalidArgument) naming field and range. `vocab_size` bounds the ids.
   void validate(std::int64_t vocab_size) const;
+  /// Tokens that an answer to a prompt of n_prompt tokens may have: max_tokens, else what
+  /// processors.max_length leaves; at most `room`. Throws Error(kContextLength) when max_length leaves
+  /// nothing.
+  std::int64_t max_answer_tokens(std::int64_t n_prompt, std::int64_t room) const;
 };
 
 struct TokenLogprob {
@@ -51,25 +58,30 @@ struct SampledToken {
 /// State of one sequence's draws.
 class Sampler {
  public:
-  /// `n_usable`: ids from here on are never chosen (padding rows). `never`: nor are these.
-  Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable, std::vector<std::int32_t> never);
+  /// `n_usable`: ids from here on are never chosen and in no list (padding rows). `never`: nor are these
+  /// chosen. `eos`: ids that end an answer, for processors that hold them back.
+  Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable, std::vector<std::int32_t> never,
+          std::vector<std::int32_t> eos = {});
 
-  /// Tokens of the prompt, for the repetition penalty.
+  /// Tokens of the prompt, for processors.
   void observe_prompt(std::span<const std::int32_t> ids);
-  /// Chooses from logits [V] (kept as they are) and remembers the choice.
+  /// Chooses from logits [V] (kept as they are) and remembers the choice. Throws Error(kInternal) when a
+  /// usable logit is not a number or +infinity, or when all are -infinity (never).
   SampledToken sample(std::span<const float> logits);
   const SamplingParams& params() const noexcept { return params_; }
 
  private:
-  void penalize(std::span<const float> raw);
+  void take_logits(std::span<const float> raw);
+  void penalize();
+  void list_logprobs(std::span<const float> logits, SampledToken& out);
   std::int32_t draw();
 
   SamplingParams params_;
   Rng rng_;
   std::int64_t n_usable_;
   std::vector<std::int32_t> never_;
-  std::vector<std::uint8_t> in_prompt_;      // [V], 0 or 1; only with a repetition penalty
-  std::vector<std::int32_t> answer_counts_;  // [V]; only with penalties
+  LogitsProcessors processors_;
+  std::vector<std::int32_t> answer_counts_;  // [V]; only with frequency or presence penalties
   std::vector<float> work_;                  // [V]
   std::vector<std::pair<float, std::int32_t>> candidates_;
 };

@@ -47,10 +47,31 @@ TEST(Sampler, PaddingRowsAndPlaceholdersAreNeverChosen) {
   }
 }
 
-TEST(Sampler, NotANumberIsNeverChosen) {
+TEST(Sampler, LogitsThatAreNotFiniteAreErrors) {
   Sampler sampler({}, 1, 3, {});
-  EXPECT_EQ(sampler.sample(std::vector<float>{std::nanf(""), -5.0F, std::nanf("")}).id, 1);
-  EXPECT_THROW(sampler.sample(std::vector<float>{std::nanf(""), -kInf, std::nanf("")}), Error);
+  EXPECT_THROW(sampler.sample(std::vector<float>{1.0F, std::nanf(""), 2.0F}), Error);
+  EXPECT_THROW(sampler.sample(std::vector<float>{1.0F, kInf, 2.0F}), Error);
+  EXPECT_THROW(sampler.sample(std::vector<float>{-kInf, -kInf, -kInf}), Error);
+  EXPECT_EQ(sampler.sample(std::vector<float>{-kInf, -5.0F, -kInf, std::nanf("")}).id, 1)
+      << "never, and padding";
+}
+
+TEST(Sampler, TinyTemperaturesAreGreedy) {
+  SamplingParams params;
+  for (const float temperature : {2e-38F, 1e-45F, 1e-20F}) {
+    params.temperature = temperature;
+    EXPECT_EQ(draws(params, {1.0F, 3.0F, 2.0F}, 50), (std::map<std::int32_t, int>{{1, 50}})) << temperature;
+  }
+}
+
+TEST(Sampler, PaddingRowsAreInNoList) {
+  SamplingParams params;
+  params.n_logprobs = 4;
+  Sampler sampler(params, 1, 2, {});
+  const SampledToken token = sampler.sample(std::vector<float>{0.0F, 0.0F, 50.0F, 60.0F});
+  ASSERT_EQ(token.top.size(), 2U);
+  EXPECT_EQ(token.top[0].id, 0);
+  EXPECT_NEAR(token.logprob, std::log(0.5), 1e-6);
 }
 
 TEST(Sampler, SameSeedSameTokensOtherSeedOtherTokens) {
