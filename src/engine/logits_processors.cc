@@ -19,7 +19,8 @@ void set(std::span<float> logits, std::int32_t id, float value) {
 
 // In double, rounded to the largest float: a tiny penalty must not make different logits equal by infinity.
 float penalized(float logit, double penalty) {
-  const double value = logit > 0 ? static_cast<double>(logit) / penalty : static_cast<double>(logit) * penalty;
+  const double value =
+      logit > 0 ? static_cast<double>(logit) / penalty : static_cast<double>(logit) * penalty;
   constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
   return std::isinf(logit) ? logit : static_cast<float>(std::clamp(value, -kMost, kMost));
 }
@@ -60,7 +61,8 @@ void check_ids(const char* field, std::span<const std::int32_t> ids, std::int64_
 
 }  // namespace
 
-LogitsProcessorParams LogitsProcessorParams::parse(const JsonView& g, std::vector<std::string_view>& unsupported) {
+LogitsProcessorParams LogitsProcessorParams::parse(const JsonView& g,
+                                                   std::vector<std::string_view>& unsupported) {
   LogitsProcessorParams out;
   if (const auto biases = g.find("sequence_bias"))
     for (const JsonView& entry : biases->items()) {
@@ -77,7 +79,8 @@ LogitsProcessorParams LogitsProcessorParams::parse(const JsonView& g, std::vecto
   if (const auto ids = g.find("forced_eos_token_id")) out.forced_eos_token_id = read_ids(*ids);
   if (const auto decay = g.find("exponential_decay_length_penalty")) {
     const auto [start, factor] = read_pair(*decay);
-    out.exponential_decay_length_penalty = {start.as_int(0, kMaxLength), static_cast<float>(factor.as_double())};
+    out.exponential_decay_length_penalty = {start.as_int(0, kMaxLength),
+                                            static_cast<float>(factor.as_double())};
   }
   if (const auto ids = g.find("suppress_tokens")) out.suppress_tokens = read_ids(*ids);
   if (const auto ids = g.find("begin_suppress_tokens")) out.begin_suppress_tokens = read_ids(*ids);
@@ -86,9 +89,10 @@ LogitsProcessorParams LogitsProcessorParams::parse(const JsonView& g, std::vecto
   for (const char* field : {"num_beam_groups", "num_return_sequences"})
     if (g.find(field) && g.get_int(field, 1, 0, kMaxLength) > 1) unsupported.push_back(field);
   if (g.get_double("guidance_scale", 1.0) != 1.0) unsupported.push_back("guidance_scale");
-  for (const char* field : {"penalty_alpha", "diversity_penalty", "encoder_no_repeat_ngram_size", "forced_bos_token_id",
-                            "force_words_ids", "constraints", "epsilon_cutoff", "eta_cutoff", "dola_layers", "watermarking_config",
-                            "prompt_lookup_num_tokens", "stop_strings", "max_time", "top_h"})
+  for (const char* field :
+       {"penalty_alpha", "diversity_penalty", "encoder_no_repeat_ngram_size", "forced_bos_token_id",
+        "force_words_ids", "constraints", "epsilon_cutoff", "eta_cutoff", "dola_layers",
+        "watermarking_config", "prompt_lookup_num_tokens", "stop_strings", "max_time", "top_h"})
     if (is_on(g, field)) unsupported.push_back(field);
   return out;
 }
@@ -97,7 +101,8 @@ void LogitsProcessorParams::validate(std::int64_t vocab_size) const {
   for (const auto& [ids, bias] : sequence_bias) {
     if (ids.empty()) fail(ErrorCode::kInvalidArgument, "sequence_bias: a sequence without ids");
     check_ids("sequence_bias", ids, vocab_size);
-    if (!std::isfinite(bias)) fail(ErrorCode::kInvalidArgument, "sequence_bias: {} is not a finite number", bias);
+    if (!std::isfinite(bias))
+      fail(ErrorCode::kInvalidArgument, "sequence_bias: {} is not a finite number", bias);
   }
   for (const auto& ids : bad_words_ids) {
     if (ids.empty()) fail(ErrorCode::kInvalidArgument, "bad_words_ids: a sequence without ids");
@@ -116,12 +121,13 @@ void LogitsProcessorParams::validate(std::int64_t vocab_size) const {
 }
 
 bool LogitsProcessorParams::is_neutral() const noexcept {
-  return sequence_bias.empty() && bad_words_ids.empty() && encoder_repetition_penalty == 1.0F && no_repeat_ngram_size == 0 &&
-         min_length == 0 && min_new_tokens == 0 && forced_eos_token_id.empty() && !exponential_decay_length_penalty &&
-         suppress_tokens.empty() && begin_suppress_tokens.empty();
+  return sequence_bias.empty() && bad_words_ids.empty() && encoder_repetition_penalty == 1.0F &&
+         no_repeat_ngram_size == 0 && min_length == 0 && min_new_tokens == 0 && forced_eos_token_id.empty() &&
+         !exponential_decay_length_penalty && suppress_tokens.empty() && begin_suppress_tokens.empty();
 }
 
-LogitsProcessors::LogitsProcessors(LogitsProcessorParams params, float repetition_penalty, std::vector<std::int32_t> eos)
+LogitsProcessors::LogitsProcessors(LogitsProcessorParams params, float repetition_penalty,
+                                   std::vector<std::int32_t> eos)
     : params_(std::move(params)),
       repetition_penalty_(repetition_penalty),
       eos_(std::move(eos)),
@@ -147,7 +153,8 @@ bool LogitsProcessors::follows(std::span<const std::int32_t> sequence) const {
 
 void LogitsProcessors::add_sequence_bias(std::span<float> logits) const {
   for (const auto& [ids, bias] : params_.sequence_bias)
-    if (const auto id = static_cast<std::size_t>(ids.back()); id < logits.size() && follows(ids)) logits[id] += bias;
+    if (const auto id = static_cast<std::size_t>(ids.back()); id < logits.size() && follows(ids))
+      logits[id] += bias;
 }
 
 void LogitsProcessors::penalize_repetition(std::span<float> logits) const {
@@ -196,7 +203,8 @@ void LogitsProcessors::force_end(std::span<float> logits) const {
       float& logit = logits[static_cast<std::size_t>(id)];
       if (!std::isfinite(logit)) continue;
       constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
-      logit = static_cast<float>(std::clamp(static_cast<double>(logit) + std::abs(static_cast<double>(logit)) * growth, -kMost, kMost));
+      logit = static_cast<float>(std::clamp(
+          static_cast<double>(logit) + std::abs(static_cast<double>(logit)) * growth, -kMost, kMost));
     }
 }
 

@@ -1,5 +1,6 @@
-// What Hugging Face's generate() does to logits before temperature and filters, for one sequence, greedy or sampled.
-// Source: transformers 5.24, generation/logits_process.py and GenerationMixin._get_logits_processor (whose order this keeps).
+// What Hugging Face's generate() does to logits before temperature and filters, for one sequence, greedy or
+// sampled. Source: transformers 5.24, generation/logits_process.py and GenerationMixin._get_logits_processor
+// (whose order this keeps).
 #pragma once
 
 #include <cstdint>
@@ -19,20 +20,23 @@ struct LogitsProcessorParams {
   std::vector<std::pair<std::vector<std::int32_t>, float>> sequence_bias;
   /// Sequences that are never completed.
   std::vector<std::vector<std::int32_t>> bad_words_ids;
-  float encoder_repetition_penalty = 1.0F;     // (0, 10]; over the prompt: above 1 makes its tokens likelier
-  std::int64_t no_repeat_ngram_size = 0;       // no n ids in a row occur twice in prompt and answer; 0: off
-  std::int64_t min_length = 0;                 // of prompt and answer; before it the answer does not end
-  std::int64_t min_new_tokens = 0;             // of the answer, likewise
-  std::int64_t max_length = 0;                 // of prompt and answer; 0: no limit of its own
+  float encoder_repetition_penalty = 1.0F;  // (0, 10]; over the prompt: above 1 makes its tokens likelier
+  std::int64_t no_repeat_ngram_size = 0;    // no n ids in a row occur twice in prompt and answer; 0: off
+  std::int64_t min_length = 0;              // of prompt and answer; before it the answer does not end
+  std::int64_t min_new_tokens = 0;          // of the answer, likewise
+  std::int64_t max_length = 0;              // of prompt and answer; 0: no limit of its own
   std::vector<std::int32_t> forced_eos_token_id;  // one of them is the last token that max_length allows
-  /// (start, factor): after `start` tokens of the answer its end becomes likelier by factor^n, n tokens later.
+  /// (start, factor): after `start` tokens of the answer its end becomes likelier by factor^n, n tokens
+  /// later.
   std::optional<std::pair<std::int64_t, float>> exponential_decay_length_penalty;
   std::vector<std::int32_t> suppress_tokens;        // never
   std::vector<std::int32_t> begin_suppress_tokens;  // not as the answer's first
 
-  /// Reads the fields of generation_config.json; what one sequence at a time cannot do (beams, guidance, ...) is appended to
-  /// `unsupported` by name when it is switched on. Throws Error(kInvalidFile) naming the field.
-  static LogitsProcessorParams parse(const JsonView& generation_config, std::vector<std::string_view>& unsupported);
+  /// Reads the fields of generation_config.json; what one sequence at a time cannot do (beams, guidance, ...)
+  /// is appended to `unsupported` by name when it is switched on. Throws Error(kInvalidFile) naming the
+  /// field.
+  static LogitsProcessorParams parse(const JsonView& generation_config,
+                                     std::vector<std::string_view>& unsupported);
   /// Throws Error(kInvalidArgument) naming field and range; ids lie in [0, vocab_size).
   void validate(std::int64_t vocab_size) const;
   /// Nothing is changed, whatever comes.

@@ -25,7 +25,8 @@ LogitsProcessorParams parse(const std::string& text) {
 }
 
 // Logits after the processors of `text`; the answer follows the prompt, id 0 ends it.
-std::vector<float> processed(const std::string& text, std::vector<float> logits, const std::vector<std::int32_t>& prompt,
+std::vector<float> processed(const std::string& text, std::vector<float> logits,
+                             const std::vector<std::int32_t>& prompt,
                              const std::vector<std::int32_t>& answer = {}, float repetition_penalty = 1.0F) {
   LogitsProcessors processors(parse(text), repetition_penalty, {0});
   processors.observe_prompt(prompt);
@@ -51,7 +52,8 @@ TEST(LogitsProcessors, SequencesThatGoOn) {
   const std::string bias = R"({"sequence_bias": [[[2, 3], 1.5], [[1], -2.0]]})";
   EXPECT_THAT(processed(bias, {0, 0, 0, 0}, {1, 2}), ElementsAre(0, -2, 0, 1.5));
   EXPECT_THAT(processed(bias, {0, 0, 0, 0}, {2, 1}), ElementsAre(0, -2, 0, 0));
-  EXPECT_THAT(processed(R"({"bad_words_ids": [[2, 3], [1], [0]]})", {0, 0, 0, 0}, {1}, {2}), ElementsAre(0, kNever, 0, kNever))
+  EXPECT_THAT(processed(R"({"bad_words_ids": [[2, 3], [1], [0]]})", {0, 0, 0, 0}, {1}, {2}),
+              ElementsAre(0, kNever, 0, kNever))
       << "a word that is only the end is none";
 }
 
@@ -72,15 +74,19 @@ TEST(LogitsProcessors, EndIsForced) {
 }
 
 TEST(LogitsProcessors, NgramsDoNotRepeat) {
-  EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 2})", {0, 0, 0, 0}, {1, 2, 1, 3}, {1}), ElementsAre(0, 0, kNever, kNever));
-  EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 3})", {0, 0, 0, 0}, {1, 2, 3}, {1, 2}), ElementsAre(0, 0, 0, kNever));
-  EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 1})", {0, 0, 0, 0}, {1}, {3}), ElementsAre(0, kNever, 0, kNever));
+  EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 2})", {0, 0, 0, 0}, {1, 2, 1, 3}, {1}),
+              ElementsAre(0, 0, kNever, kNever));
+  EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 3})", {0, 0, 0, 0}, {1, 2, 3}, {1, 2}),
+              ElementsAre(0, 0, 0, kNever));
+  EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 1})", {0, 0, 0, 0}, {1}, {3}),
+              ElementsAre(0, kNever, 0, kNever));
   EXPECT_THAT(processed(R"({"no_repeat_ngram_size": 5})", {0, 0}, {1}), ElementsAre(0, 0));
 }
 
 TEST(LogitsProcessors, RepetitionPenalties) {
   EXPECT_THAT(processed("{}", {1, 2, -3, 4}, {1, 1}, {2}, 2.0F), ElementsAre(1, 1, -6, 4));
-  EXPECT_THAT(processed(R"({"encoder_repetition_penalty": 2.0})", {1, 2, -3, 4}, {1, 2}, {3}), ElementsAre(1, 4, -1.5, 4));
+  EXPECT_THAT(processed(R"({"encoder_repetition_penalty": 2.0})", {1, 2, -3, 4}, {1, 2}, {3}),
+              ElementsAre(1, 4, -1.5, 4));
 }
 
 TEST(LogitsProcessors, TinyPenaltiesKeepTheOrder) {
@@ -90,21 +96,23 @@ TEST(LogitsProcessors, TinyPenaltiesKeepTheOrder) {
 }
 
 TEST(LogitsProcessors, WhatOneSequenceCannotDoIsNamed) {
-  const Json json = parse_json(R"({"num_beams": 4, "penalty_alpha": 0.6, "guidance_scale": 1.0, "diversity_penalty": 0.0,
+  const Json json =
+      parse_json(R"({"num_beams": 4, "penalty_alpha": 0.6, "guidance_scale": 1.0, "diversity_penalty": 0.0,
                                    "forced_bos_token_id": null, "num_return_sequences": 1})",
-                               "generation_config.json");
+                 "generation_config.json");
   std::vector<std::string_view> unsupported;
   LogitsProcessorParams::parse(JsonView(json, "generation_config.json"), unsupported);
   EXPECT_THAT(unsupported, ElementsAre("num_beams", "penalty_alpha"));
 }
 
 TEST(LogitsProcessors, BadValuesNameTheirField) {
-  for (const auto& [text, field] : {std::pair{R"({"suppress_tokens": [9]})", "suppress_tokens"},
-                                    {R"({"bad_words_ids": [[]]})", "bad_words_ids"},
-                                    {R"({"sequence_bias": [[[1]]]})", "sequence_bias"},
-                                    {R"({"encoder_repetition_penalty": 0})", "encoder_repetition_penalty"},
-                                    {R"({"exponential_decay_length_penalty": [1, -1.0]})", "exponential_decay_length_penalty"},
-                                    {R"({"min_length": -1})", "min_length"}}) {
+  for (const auto& [text, field] :
+       {std::pair{R"({"suppress_tokens": [9]})", "suppress_tokens"},
+        {R"({"bad_words_ids": [[]]})", "bad_words_ids"},
+        {R"({"sequence_bias": [[[1]]]})", "sequence_bias"},
+        {R"({"encoder_repetition_penalty": 0})", "encoder_repetition_penalty"},
+        {R"({"exponential_decay_length_penalty": [1, -1.0]})", "exponential_decay_length_penalty"},
+        {R"({"min_length": -1})", "min_length"}}) {
     try {
       parse(text).validate(4);
       ADD_FAILURE() << text;

@@ -32,8 +32,10 @@ class Budget {
     if (steps_ > limits_.max_steps || steps > limits_.max_steps) [[unlikely]]
       fail(ErrorCode::kInvalidArgument, "the template needs more than {} steps", limits_.max_steps);
   }
-  /// Work on a stretch of text.
+  /// Work on a stretch of text as a whole: copying, searching.
   void charge_text(std::size_t bytes) { charge(1 + bytes / 32); }
+  /// Work on each character of a text, which takes several nanoseconds a byte.
+  void charge_characters(std::size_t bytes) { charge(1 + bytes / 4); }
 
   /// To be asked before text of this size is built.
   void check_text_size(std::size_t bytes) const {

@@ -120,7 +120,7 @@ class JsonWriter {
   }
 
   void text(const MarkedString& source) {
-    runtime_.budget().charge_text(source.size());
+    runtime_.budget().charge_characters(source.size());
     MarkedMapper mapper(source);
     const std::string_view view = source.view();
     for (std::size_t pos = 0; pos < view.size();) {

@@ -1,4 +1,5 @@
 // Hostile templates end in an error, soon and in little memory; and what they leave behind can be freed.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -110,6 +111,20 @@ TEST(JinjaLimits, HostileTemplatesEnd) {
     EXPECT_FALSE(result.starts_with("text of")) << source << ": " << result;
     EXPECT_TRUE(result.starts_with("t:")) << source << ": " << result;
     EXPECT_LT(seconds, 60) << source;  // generous: sanitizers and a busy machine
+  }
+}
+
+// What looks at each character of 2 MB is allowed some ten times, not some hundred times.
+TEST(JinjaLimits, WorkOnCharactersCounts) {
+  const auto repeated = [](const std::string& expression, int n) {
+    return run(fmt::format(
+        "{{% set x = 'a ' * 1000000 %}}{{% for i in range({}) %}}{{% set y = {} %}}{{% endfor %}}", n,
+        expression));
+  };
+  for (const char* expression :
+       {"x|wordcount", "x is lower", "x.islower()", "x.split()|length", "x|tojson|length"}) {
+    EXPECT_TRUE(repeated(expression, 5).starts_with("text of")) << expression;
+    EXPECT_FALSE(repeated(expression, 60).starts_with("text of")) << expression;
   }
 }
 

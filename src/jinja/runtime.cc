@@ -288,7 +288,7 @@ std::int64_t as_index(const Value& value, std::string_view what) {
 }
 
 MarkedString escape_html(Runtime& runtime, const MarkedString& text) {
-  runtime.budget().charge_text(text.size());
+  runtime.budget().charge_characters(text.size());
   MarkedMapper out(text);
   const std::string_view view = text.view();
   for (std::size_t i = 0; i < view.size(); ++i) {

@@ -101,7 +101,7 @@ Value split(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("split", arguments, {"sep", "maxsplit"});
   std::int64_t limit = bound.integer(1, -1);
   if (limit < 0) limit = std::numeric_limits<std::int64_t>::max();
-  runtime.budget().charge_text(4 * self.view().size());
+  runtime.budget().charge_characters(self.view().size());
   if (!bound.has_value(0))
     return pieces(runtime, self, kRight ? rsplit_words(self.view(), limit) : split_words(self.view(), limit));
   const std::string_view separator = bound.text(0).view();
@@ -139,7 +139,7 @@ template <bool (*Check)(char32_t), bool kIfEmpty>
 Value all_characters(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("str method", arguments, {});
   const std::string_view text = self.view();
-  runtime.budget().charge_text(text.size());
+  runtime.budget().charge_characters(text.size());
   if (text.empty()) return Value::boolean(kIfEmpty);
   for (std::size_t pos = 0; pos < text.size();)
     if (!Check(next_code_point(text, pos))) return Value::boolean(false);
@@ -156,7 +156,7 @@ Value has_case(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value istitle(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("istitle", arguments, {});
-  runtime.budget().charge_text(self.view().size());
+  runtime.budget().charge_characters(self.view().size());
   bool inside_word = false, cased = false;
   for (std::size_t pos = 0; pos < self.view().size();) {
     const char32_t c = next_code_point(self.view(), pos);
@@ -170,7 +170,7 @@ Value istitle(Runtime& runtime, const Value& self, Arguments& arguments) {
 
 Value isidentifier(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("isidentifier", arguments, {});
-  runtime.budget().charge_text(self.view().size());
+  runtime.budget().charge_characters(self.view().size());
   for (std::size_t pos = 0; pos < self.view().size();) {
     const bool is_first = pos == 0;
     const char32_t c = next_code_point(self.view(), pos);

@@ -85,7 +85,7 @@ bool test_sameas(Runtime& runtime, const Value& input, Arguments& arguments) {
 /// str.islower and str.isupper: some cased characters, all of this case.
 bool has_case(Runtime& runtime, const Value& input, bool upper) {
   const MarkedString text = runtime.str(input);
-  runtime.budget().charge_text(text.size());
+  runtime.budget().charge_characters(text.size());
   bool cased = false;
   for (std::size_t pos = 0; pos < text.size();) {
     const char32_t c = next_code_point(text.view(), pos);

@@ -119,7 +119,7 @@ Value filter_truncate(Runtime& runtime, const Value& input, Arguments& arguments
 Value filter_wordcount(Runtime& runtime, const Value& input, Arguments& arguments) {
   const Bound bound("wordcount", arguments, {});
   const MarkedString text = runtime.str(input);
-  runtime.budget().charge_text(text.size());
+  runtime.budget().charge_characters(text.size());
   std::int64_t words = 0;
   bool inside = false;
   for (std::size_t pos = 0; pos < text.size();) {
@@ -184,7 +184,7 @@ Value filter_striptags(Runtime& runtime, const Value& input, Arguments& argument
 }
 
 MarkedString url_quote(Runtime& runtime, const MarkedString& text, bool for_query) {
-  runtime.budget().charge_text(4 * text.size());
+  runtime.budget().charge_characters(text.size());
   MarkedMapper out(text);
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text.view()[i];

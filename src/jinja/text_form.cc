@@ -10,7 +10,7 @@ namespace {
 
 /// repr() of a str: quotes, escapes, marks kept.
 void append_quoted(Runtime& runtime, MarkedString& out, const MarkedString& text) {
-  runtime.budget().charge_text(text.size());
+  runtime.budget().charge_characters(text.size());
   const std::string_view view = text.view();
   const bool has_single = view.find('\'') != std::string_view::npos;
   const char quote = has_single && view.find('"') == std::string_view::npos ? '"' : '\'';

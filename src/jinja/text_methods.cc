@@ -173,7 +173,7 @@ Value zfill(Runtime& runtime, const Value& self, Arguments& arguments) {
 Value expandtabs(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("expandtabs", arguments, {"tabsize"});
   const std::int64_t size = std::clamp<std::int64_t>(bound.integer(0, 8), 0, std::int64_t{1} << 40);
-  runtime.budget().charge_text(self.view().size());
+  runtime.budget().charge_characters(self.view().size());
   MarkedMapper out(self.text());
   std::size_t total = 0;
   std::int64_t column = 0;

@@ -12,7 +12,7 @@ constexpr std::size_t kShortNeedle = 8;  // bytes; below it a plain search is fa
 
 template <typename Append>
 MarkedString map_characters(Runtime& runtime, const MarkedString& text, Append&& append) {
-  runtime.budget().charge_text(4 * text.size());
+  runtime.budget().charge_characters(text.size());
   MarkedMapper out(text);
   std::string buffer;
   for (std::size_t pos = 0; pos < text.size();) {

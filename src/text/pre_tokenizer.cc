@@ -43,6 +43,11 @@ class SequencePreTokenizer final : public PreTokenizer {
       if (part->needs_start()) return true;
     return false;
   }
+  double max_growth() const override {
+    double growth = 1;
+    for (const auto& part : parts_) growth *= part->max_growth();
+    return growth;
+  }
   bool long_pieces() const override {
     for (const auto& part : parts_)
       if (!part->long_pieces()) return false;
@@ -74,6 +79,7 @@ class ByteLevelPreTokenizer final : public PreTokenizer {
     rewrite_pieces(
         list, [](std::string_view piece, bool, std::string& out) { byte_level::append_encoded(out, piece); });
   }
+  double max_growth() const override { return add_prefix_space_ ? 4 : 2; }  // characters of the byte alphabet
   bool long_pieces() const override { return !use_regex_; }
 
  private:
@@ -119,6 +125,7 @@ class MetaspacePreTokenizer final : public PreTokenizer {
         });
   }
   bool needs_start() const override { return scheme_ == PrependScheme::kFirst; }
+  double max_growth() const override { return 1 + static_cast<double>(replacement_.size()); }
   bool long_pieces() const override { return !split_; }
 
  private:
@@ -177,6 +184,9 @@ class FixedLengthPreTokenizer final : public PreTokenizer {
  private:
   std::size_t n_characters_;
 };
+
+// One stage, or a sequence of them.
+std::unique_ptr<PreTokenizer> parse_stage(const JsonView& view);
 
 std::unique_ptr<PreTokenizer> bert() {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
@@ -240,12 +250,22 @@ std::unique_ptr<PreTokenizer> parse_character_split(const JsonView& view, const 
 }  // namespace
 
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view) {
+  std::unique_ptr<PreTokenizer> out = parse_stage(view);
+  constexpr double kMaxGrowth = 64;  // published files reach 4
+  if (out != nullptr && out->max_growth() > kMaxGrowth)
+    fail(ErrorCode::kInvalidFile,
+         "{}: expected stages that make a text at most {} times as long, these reach {}", view.path(),
+         kMaxGrowth, out->max_growth());
+  return out;
+}
+
+std::unique_ptr<PreTokenizer> parse_stage(const JsonView& view) {
   if (view.is_null()) return nullptr;
   const std::string type = view.at("type").as_string();
   if (type == "Sequence") {
     std::vector<std::unique_ptr<PreTokenizer>> parts;
     for (const JsonView& item : view.at("pretokenizers").items()) {
-      auto part = parse_pre_tokenizer(item);
+      auto part = parse_stage(item);
       if (part == nullptr) item.fail_expected("a pre-tokenizer");
       parts.push_back(std::move(part));
     }

@@ -40,12 +40,14 @@ class PreTokenizer {
   virtual void apply(PieceList& list) const = 0;
   /// True when Piece::at_start matters.
   virtual bool needs_start() const { return false; }
+  /// The most bytes that one byte can become.
+  virtual double max_growth() const { return 1; }
   /// True when pieces can be whole paragraphs (nothing cuts at words).
   virtual bool long_pieces() const { return false; }
 };
 
-/// From the JSON value of "pre_tokenizer"; null for a JSON null. Throws Error(kInvalidFile), or
-/// Error(kUnsupported) that names an unknown type.
+/// From the JSON value of "pre_tokenizer"; null for a JSON null. Throws Error(kInvalidFile), also for a chain
+/// that could make a text many times as long, or Error(kUnsupported) that names an unknown type.
 std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view);
 
 }  // namespace triptych

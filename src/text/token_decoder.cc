@@ -1,5 +1,6 @@
 #include "text/token_decoder.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -38,11 +39,16 @@ std::string one_character(const JsonView& view) {
   return text;
 }
 
-std::unique_ptr<TokenDecoder> parse_replace(const JsonView& view) {
+// Multiplies `growth` by the most bytes that one byte can become.
+std::unique_ptr<TokenDecoder> parse_replace(const JsonView& view, double& growth) {
   const JsonView pattern = view.at("pattern");
   std::string content = view.at("content").as_string();
   std::shared_ptr<const Regex> regex;
-  if (const auto text = pattern.find("String"))
+  const auto text = pattern.find("String");
+  const auto n_content = static_cast<double>(content.size());
+  const double n_pattern = text ? static_cast<double>(text->as_string().size()) : 0;
+  growth *= n_pattern > 0 ? std::max(1.0, n_content / n_pattern) : 1 + n_content;
+  if (text)
     regex = std::make_shared<const Regex>(Regex::literal(text->as_string(), text->path()));
   else
     regex = std::make_shared<const Regex>(
@@ -63,10 +69,10 @@ std::unique_ptr<TokenDecoder> parse_strip(const JsonView& view) {
                                   static_cast<std::size_t>(view.get_int("stop", 0, 0, kMost)));
 }
 
-void parse_into(const JsonView& view, DecoderChain& chain) {
+void parse_into(const JsonView& view, DecoderChain& chain, double& growth) {
   const std::string type = view.at("type").as_string();
   if (type == "Sequence") {
-    for (const JsonView& item : view.at("decoders").items()) parse_into(item, chain);
+    for (const JsonView& item : view.at("decoders").items()) parse_into(item, chain, growth);
   } else if (type == "ByteLevel") {
     chain.push_back(make_decoder<ByteLevelStage>());
   } else if (type == "ByteFallback") {
@@ -76,7 +82,7 @@ void parse_into(const JsonView& view, DecoderChain& chain) {
   } else if (type == "Metaspace") {
     chain.push_back(parse_metaspace(view));
   } else if (type == "Replace") {
-    chain.push_back(parse_replace(view));
+    chain.push_back(parse_replace(view, growth));
   } else if (type == "Strip") {
     chain.push_back(parse_strip(view));
   } else if (type == "WordPiece") {
@@ -93,10 +99,16 @@ void parse_into(const JsonView& view, DecoderChain& chain) {
 
 DecoderChain parse_decoder(const JsonView& view) {
   DecoderChain chain;
+  double growth = 1;
   if (view.is_null())
     chain.push_back(make_decoder<JoinStage>());
   else
-    parse_into(view, chain);
+    parse_into(view, chain, growth);
+  constexpr double kMaxGrowth = 64;  // published files reach 2
+  if (growth > kMaxGrowth)
+    fail(ErrorCode::kInvalidFile,
+         "{}: expected replacements that make a text at most {} times as long, these reach {}", view.path(),
+         kMaxGrowth, growth);
   return chain;
 }
 

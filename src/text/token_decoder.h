@@ -48,7 +48,8 @@ class TokenDecoder {
 using DecoderChain = std::vector<std::unique_ptr<TokenDecoder>>;
 
 /// From the JSON value of "decoder", sequences flattened. A JSON null gives a chain that joins tokens with
-/// spaces. Throws Error(kInvalidFile), or Error(kUnsupported) that names an unknown type.
+/// spaces. Throws Error(kInvalidFile), also for replacements that could make a text many times as long, or
+/// Error(kUnsupported) that names an unknown type.
 DecoderChain parse_decoder(const JsonView& view);
 
 /// What tokenizer.model implies: "▁" -> space, bytes of a fallback, at most one leading space off.

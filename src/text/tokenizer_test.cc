@@ -246,6 +246,24 @@ TEST(TokenizerErrors, RunawayPatternsAndExpansionsEnd) {
   EXPECT_THROW(big->encode("aaaa"), Error);
 }
 
+// Stages that together make a text many times as long are refused before any text comes.
+TEST(TokenizerErrors, ChainsThatGrowTextsAreRefused) {
+  const auto chain = [](const char* member, const char* list, const Json& stage, int n) {
+    Json document = small_document();
+    document[member] = {{"type", "Sequence"}, {list, Json::array()}};
+    for (int i = 0; i < n; ++i) document[member][list].push_back(stage);
+    return error_of(document.dump());
+  };
+  const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
+  const Json shrinking = {{"type", "Replace"}, {"pattern", {{"String", "aa"}}}, {"content", "a"}};
+  EXPECT_THAT(chain("pre_tokenizer", "pretokenizers", byte_level, 26), HasSubstr("t.json.pre_tokenizer"));
+  EXPECT_THAT(chain("decoder", "decoders", doubling, 26), HasSubstr("t.json.decoder"));
+  EXPECT_EQ(chain("pre_tokenizer", "pretokenizers", byte_level, 3), "(loads)");
+  EXPECT_EQ(chain("decoder", "decoders", doubling, 3), "(loads)");
+  EXPECT_EQ(chain("decoder", "decoders", shrinking, 40), "(loads)");
+}
+
 class TokenizerFolder : public testing::Test {
  protected:
   void SetUp() override {
