@@ -121,8 +121,7 @@ TEST(JinjaLimits, WorkOnCharactersCounts) {
         "{{% set x = 'a ' * 1000000 %}}{{% for i in range({}) %}}{{% set y = {} %}}{{% endfor %}}", n,
         expression));
   };
-  for (const char* expression :
-       {"x|wordcount", "x is lower", "x.islower()", "x.split()|length", "x|tojson|length"}) {
+  for (const char* expression : {"x|wordcount", "x is lower", "x.islower()", "x|tojson|length"}) {
     EXPECT_TRUE(repeated(expression, 5).starts_with("text of")) << expression;
     EXPECT_FALSE(repeated(expression, 60).starts_with("text of")) << expression;
   }
