@@ -15,7 +15,9 @@
 namespace triptych {
 namespace {
 
-std::unique_ptr<Backend> cpu() { return make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt}); }
+std::unique_ptr<Backend> cpu() {
+  return make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+}
 std::unique_ptr<Backend> device() { return std::make_unique<test::FakeDeviceBackend>(cpu()); }
 
 std::unique_ptr<LoadedModel> make_model(std::string_view family, const char* weights,
@@ -23,9 +25,10 @@ std::unique_ptr<LoadedModel> make_model(std::string_view family, const char* wei
   LoadOptions options;
   options.n_threads = 1;
   options.make_backend = backend;
-  if (*weights != 0) options.weight_formats.language = options.weight_formats.vision = QuantFormat::parse(weights);
-  return LoadedModel::with_random_weights(test::tiny_files(family, test::Geometry::kSmall).config, DType::kBF16,
-                                          options);
+  if (*weights != 0)
+    options.weight_formats.language = options.weight_formats.vision = QuantFormat::parse(weights);
+  return LoadedModel::with_random_weights(test::tiny_files(family, test::Geometry::kSmall).config,
+                                          DType::kBF16, options);
 }
 
 PreparedRequest request_of(const LoadedModel& model) {

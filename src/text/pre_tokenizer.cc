@@ -185,9 +185,6 @@ class FixedLengthPreTokenizer final : public PreTokenizer {
   std::size_t n_characters_;
 };
 
-// One stage, or a sequence of them.
-std::unique_ptr<PreTokenizer> parse_stage(const JsonView& view);
-
 std::unique_ptr<PreTokenizer> bert() {
   std::vector<std::unique_ptr<PreTokenizer>> parts;
   parts.push_back(std::make_unique<CharacterPreTokenizer>(
@@ -247,18 +244,7 @@ std::unique_ptr<PreTokenizer> parse_character_split(const JsonView& view, const 
                                                  utf8::next(delimiter, i), SplitBehavior::kRemoved);
 }
 
-}  // namespace
-
-std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view) {
-  std::unique_ptr<PreTokenizer> out = parse_stage(view);
-  constexpr double kMaxGrowth = 64;  // published files reach 4
-  if (out != nullptr && out->max_growth() > kMaxGrowth)
-    fail(ErrorCode::kInvalidFile,
-         "{}: expected stages that make a text at most {} times as long, these reach {}", view.path(),
-         kMaxGrowth, out->max_growth());
-  return out;
-}
-
+// One stage, or a sequence of them.
 std::unique_ptr<PreTokenizer> parse_stage(const JsonView& view) {
   if (view.is_null()) return nullptr;
   const std::string type = view.at("type").as_string();
@@ -293,6 +279,18 @@ std::unique_ptr<PreTokenizer> parse_stage(const JsonView& view) {
     return std::make_unique<FixedLengthPreTokenizer>(
         static_cast<std::size_t>(view.get_int("length", 5, 1, std::numeric_limits<std::int32_t>::max())));
   fail(ErrorCode::kUnsupported, "{}: pre_tokenizer type \"{}\" is not supported", view.path(), type);
+}
+
+}  // namespace
+
+std::unique_ptr<PreTokenizer> parse_pre_tokenizer(const JsonView& view) {
+  std::unique_ptr<PreTokenizer> out = parse_stage(view);
+  constexpr double kMaxGrowth = 64;  // published files reach 4
+  if (out != nullptr && out->max_growth() > kMaxGrowth)
+    fail(ErrorCode::kInvalidFile,
+         "{}: expected stages that make a text at most {} times as long, these reach {}", view.path(),
+         kMaxGrowth, out->max_growth());
+  return out;
 }
 
 }  // namespace triptych

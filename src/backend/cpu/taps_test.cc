@@ -27,8 +27,7 @@ TEST(Taps, SumsKeepTheirBits) {
     for (const std::int64_t rows : {1, 7, 40}) {
       LinearSpec spec;
       spec.name = "test";
-      spec.parts.push_back(
-          {WeightEntry{"w", w->view(), w, "test"}, WeightEntry{"b", b->view(), b, "test"}});
+      spec.parts.push_back({WeightEntry{"w", w->view(), w, "test"}, WeightEntry{"b", b->view(), b, "test"}});
       if (*format != 0) spec.format = QuantFormat::parse(format);
       const auto weight = cpu->prepare_linear(spec);
       const Tensor x = random_tensor({rows, 96}, 3);
