@@ -55,7 +55,7 @@ TEST(LlamaText, UnknownDecodersAreNamed) {
     parse(R"({"text_config": {"model_type": "gemma"}})");
     FAIL() << "accepted";
   } catch (const Error& e) {
-    EXPECT_THAT(e.what(), HasSubstr("config.json.text_config.model_type: text model \"gemma\""));
+    EXPECT_THAT(e.what(), HasSubstr("text_config.model_type: text model \"gemma\""));
   }
 }
 
