@@ -94,8 +94,10 @@ TEST(DeviceMemory, FamiliesWithReferenceValues) {
       if (directory.filename() !=
           "fuyu")  // its special tokens are named by a tokenizer, which is the engine's
         seen.insert(expect_same(directory));
-  EXPECT_EQ(seen, (std::set<std::string>{"llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "blip2",
-                                         "instructblip"}));
+  seen.insert("fuyu");
+  std::set<std::string> registered;
+  for (const auto& family : ModelRegistry::global().families()) registered.insert(family.name);
+  EXPECT_EQ(seen, registered);
 }
 
 }  // namespace
