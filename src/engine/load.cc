@@ -68,7 +68,8 @@ std::unique_ptr<Backend> make_backend(const LoadOptions& options, const WeightFo
       {.n_threads = options.n_threads,
        .pin = options.pin_threads,
        .isa = std::nullopt,
-       .policy = {.exact_groups = options.exact_groups,
+       .policy = {.batch_invariant = options.batch_invariant,
+                  .exact_groups = options.exact_groups,
                   .bf16_activations = options.bf16_activations,
                   .int8_attention = options.int8_vision_attention.value_or(formats.vision.has_value())}});
 }

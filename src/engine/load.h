@@ -30,9 +30,10 @@ struct LoadOptions {
       {};  // kF32, kF16 or kBF16: convert matrices while loading; else as stored
   bool tie_word_embeddings =
       false;  // tie the output layer although the checkpoint neither holds nor declares it
-  WeightFormats weight_formats = {};               // quantize while loading; after weight_dtype
-  bool exact_groups = false;                       // see CpuBackendOptions
-  bool bf16_activations = false;                   // see CpuBackendOptions
+  WeightFormats weight_formats = {};  // quantize while loading; after weight_dtype
+  bool batch_invariant = false;       // these three: see CpuPolicy
+  bool exact_groups = false;
+  bool bf16_activations = false;
   std::optional<bool> int8_vision_attention = {};  // empty: when the tower's weights are quantized
   /// Inputs of the tower's int8 linears are quantized with static parameters: those that the converted
   /// directory holds (empty: when it does), or to `activation_quants` (engine/calibrate.h).
