@@ -139,8 +139,27 @@ LogitsProcessors::LogitsProcessors(LogitsProcessorParams params, float repetitio
 }
 
 void LogitsProcessors::observe_prompt(std::span<const std::int32_t> ids) {
+  constexpr std::size_t kAnswerTokens = 512;  // most answers then take no memory token by token
+  ids_.reserve(ids_.size() + ids.size() + kAnswerTokens);
+  distinct_.reserve(ids_.size() + ids.size() + kAnswerTokens);
   ids_.insert(ids_.end(), ids.begin(), ids.end());
   n_prompt_ = ids_.size();
+  for (const std::int32_t id : ids) note(id);
+  n_distinct_prompt_ = distinct_.size();
+}
+
+void LogitsProcessors::observe_token(std::int32_t id) {
+  ids_.push_back(id);
+  note(id);
+}
+
+void LogitsProcessors::note(std::int32_t id) {
+  if (id < 0) return;
+  const auto at = static_cast<std::size_t>(id);
+  if (at >= is_noted_.size()) is_noted_.resize(at + 1);
+  if (is_noted_[at]) return;
+  is_noted_[at] = true;
+  distinct_.push_back(id);
 }
 
 bool LogitsProcessors::follows(std::span<const std::int32_t> sequence) const {
@@ -159,16 +178,13 @@ void LogitsProcessors::add_sequence_bias(std::span<float> logits) const {
 
 void LogitsProcessors::penalize_repetition(std::span<float> logits) const {
   const auto apply = [&](std::span<const std::int32_t> ids, double penalty) {
-    std::vector<std::int32_t> seen(ids.begin(), ids.end());
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
-    for (const std::int32_t id : seen)
-      if (id >= 0 && static_cast<std::size_t>(id) < logits.size())
+    for (const std::int32_t id : ids)
+      if (static_cast<std::size_t>(id) < logits.size())
         logits[static_cast<std::size_t>(id)] = penalized(logits[static_cast<std::size_t>(id)], penalty);
   };
-  const std::span<const std::int32_t> all = ids_;
+  const std::span<const std::int32_t> all = distinct_;
   if (params_.encoder_repetition_penalty != 1.0F)
-    apply(all.first(n_prompt_), 1.0 / static_cast<double>(params_.encoder_repetition_penalty));
+    apply(all.first(n_distinct_prompt_), 1.0 / static_cast<double>(params_.encoder_repetition_penalty));
   if (repetition_penalty_ != 1.0F) apply(all, static_cast<double>(repetition_penalty_));
 }
 

@@ -52,7 +52,7 @@ class LogitsProcessors {
   /// Whether run() can change anything; where not, ids need not be told.
   bool is_active() const noexcept { return is_active_; }
   void observe_prompt(std::span<const std::int32_t> ids);
-  void observe_token(std::int32_t id) { ids_.push_back(id); }
+  void observe_token(std::int32_t id);
   /// In place; logits [V], -infinity: never.
   void run(std::span<float> logits) const;
 
@@ -69,7 +69,11 @@ class LogitsProcessors {
   float repetition_penalty_;
   std::vector<std::int32_t> eos_;
   bool is_active_;
-  std::vector<std::int32_t> ids_;  // prompt and answer
+  void note(std::int32_t id);
+  std::vector<std::int32_t> ids_;       // prompt and answer
+  std::vector<std::int32_t> distinct_;  // each of them once, those of the prompt first
+  std::vector<bool> is_noted_;          // by id
+  std::size_t n_distinct_prompt_ = 0;
   std::size_t n_prompt_ = 0;
 };
 

@@ -257,8 +257,8 @@ TEST(TokenizerErrors, ChainsThatGrowTextsAreRefused) {
   const Json byte_level = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
   const Json doubling = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const Json shrinking = {{"type", "Replace"}, {"pattern", {{"String", "aa"}}}, {"content", "a"}};
-  EXPECT_THAT(chain("pre_tokenizer", "pretokenizers", byte_level, 26), HasSubstr("t.json.pre_tokenizer"));
-  EXPECT_THAT(chain("decoder", "decoders", doubling, 26), HasSubstr("t.json.decoder"));
+  EXPECT_THAT(chain("pre_tokenizer", "pretokenizers", byte_level, 26), HasSubstr("t.json: pre_tokenizer: "));
+  EXPECT_THAT(chain("decoder", "decoders", doubling, 26), HasSubstr("t.json: decoder: "));
   EXPECT_EQ(chain("pre_tokenizer", "pretokenizers", byte_level, 3), "(loads)");
   EXPECT_EQ(chain("decoder", "decoders", doubling, 3), "(loads)");
   EXPECT_EQ(chain("decoder", "decoders", shrinking, 40), "(loads)");

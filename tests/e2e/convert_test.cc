@@ -346,7 +346,7 @@ TEST_F(DamagedTest, Grids) {
   expect_bad_input(with_grid({{"step", -1}, {"offset", 1}}), "step:");
   expect_bad_input(with_grid({{"step", 1e-42}, {"offset", 1}}), "step:");
   expect_bad_input(with_grid({{"step", 1}, {"offset", 1e300}}), "offset:");
-  expect_bad_input(with_grid({{"step", 1}}), "offset:");
+  expect_bad_input(with_grid({{"step", 1}}), "offset");
   expect_bad_input(with_grid(3), "input_grid");
 }
 
