@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "base/profile.h"
 #include "engine/load.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

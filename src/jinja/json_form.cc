@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "jinja/runtime.h"
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -125,7 +125,7 @@ class JsonWriter {
     const std::string_view view = source.view();
     for (std::size_t pos = 0; pos < view.size();) {
       const std::size_t begin = pos;
-      const char32_t c = next_code_point(view, pos);
+      const char32_t c = utf8::next_bounded(view, pos);
       const auto code = static_cast<std::uint32_t>(c);
       if (c == '"') {
         mapper.append("\\\"", begin);

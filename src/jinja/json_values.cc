@@ -2,13 +2,13 @@
 
 #include <limits>
 
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 
 Value text_value(Runtime& runtime, std::string_view text, Origin origin) {
-  if (is_valid_utf8(text)) return runtime.string(MarkedString(std::string(text), origin));
-  return runtime.string(MarkedString(sanitize_utf8(text), origin));
+  if (utf8::is_valid(text)) return runtime.string(MarkedString(std::string(text), origin));
+  return runtime.string(MarkedString(utf8::sanitize_bytewise(text), origin));
 }
 
 Value value_from_json(Runtime& runtime, const nlohmann::ordered_json& json, Origin origin) {

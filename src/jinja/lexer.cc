@@ -6,7 +6,8 @@
 #include <limits>
 
 #include "base/error.h"
-#include "jinja/unicode.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -86,7 +87,7 @@ class Lexer {
   std::size_t skip_space(std::size_t at) const {
     while (at < source_.size()) {
       std::size_t next = at;
-      if (!is_space(next_code_point(source_, next))) break;
+      if (!python::is_space(utf8::next_bounded(source_, next))) break;
       at = next;
     }
     return at;
@@ -97,9 +98,9 @@ class Lexer {
     std::string_view text = std::string_view(source_).substr(pos_, end - pos_);
     if (sign == '-') {
       while (!text.empty()) {
-        std::size_t start = previous_start(text, text.size());
+        std::size_t start = utf8::previous(text, text.size());
         std::size_t at = start;
-        if (!is_space(next_code_point(text, at))) break;
+        if (!python::is_space(utf8::next_bounded(text, at))) break;
         text = text.substr(0, start);
       }
     } else if (sign != '+' && !is_variable) {
@@ -113,7 +114,7 @@ class Lexer {
 
   static bool all_space(std::string_view text) {
     for (std::size_t i = 0; i < text.size();)
-      if (!is_space(next_code_point(text, i))) return false;
+      if (!python::is_space(utf8::next_bounded(text, i))) return false;
     return true;
   }
 
@@ -229,8 +230,8 @@ class Lexer {
     std::size_t end = pos_;
     while (end < source_.size()) {
       std::size_t next = end;
-      const char32_t c = next_code_point(source_, next);
-      if (!(end == pos_ ? is_identifier_start(c) : is_identifier_part(c))) break;
+      const char32_t c = utf8::next_bounded(source_, next);
+      if (!(end == pos_ ? python::is_identifier_start(c) : python::is_identifier_part(c))) break;
       end = next;
     }
     if (end == pos_) return false;
@@ -245,7 +246,7 @@ class Lexer {
     });
     if (it == kOperators.end()) {
       std::size_t end = pos_;
-      next_code_point(source_, end);
+      utf8::next_bounded(source_, end);
       error(pos_, fmt::format("unexpected char '{}'", source_.substr(pos_, end - pos_)));
     }
     const char c = it->text[0];
@@ -372,7 +373,7 @@ class Lexer {
       if (static_cast<unsigned char>(c) >= 0x80) {
         // The reference spells such a character as an escape first, whose backslash this one then takes away.
         std::size_t next = i + 1;
-        const char32_t code = next_code_point(source_, next);
+        const char32_t code = utf8::next_bounded(source_, next);
         const auto value = static_cast<std::uint32_t>(code);
         out += code < 0x100     ? fmt::format("\\x{:02x}", value)
                : code < 0x10000 ? fmt::format("\\u{:04x}", value)
@@ -392,10 +393,10 @@ class Lexer {
         char32_t code = 0;
         for (int n = 0; n < 3 && i < end && source_[i] >= '0' && source_[i] <= '7'; ++n, ++i)
           code = code * 8 + static_cast<char32_t>(source_[i] - '0');
-        append_utf8(out, code);
+        utf8::append(out, code);
       } else if (c == 'x' || c == 'u' || c == 'U') {
         const std::size_t n = c == 'x' ? 2 : c == 'u' ? 4 : 8;
-        append_utf8(out, read_hex(i, n, end));
+        utf8::append(out, read_hex(i, n, end));
         i += n;
       } else if (c == 'N') {
         error(begin, "\\N{...} escapes are not supported");
@@ -429,7 +430,7 @@ class Lexer {
 }  // namespace
 
 std::vector<Lexeme> tokenize(std::string_view source, std::string_view name) {
-  if (!is_valid_utf8(source)) fail(ErrorCode::kInvalidFile, "{}: not valid UTF-8", name);
+  if (!utf8::is_valid(source)) fail(ErrorCode::kInvalidFile, "{}: not valid UTF-8", name);
   return Lexer(source, name).run();
 }
 

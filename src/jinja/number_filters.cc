@@ -6,7 +6,6 @@
 #include "jinja/builtins.h"
 #include "jinja/number_format.h"
 #include "jinja/text_ops.h"
-#include "jinja/unicode.h"
 
 namespace triptych::jinja {
 namespace {

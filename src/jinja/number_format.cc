@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "jinja/runtime.h"
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -46,7 +46,7 @@ Spec parse_spec(std::string_view text) {
   bool has_fill = false;
   if (!text.empty()) {
     std::size_t second = 0;
-    next_code_point(text, second);
+    utf8::next_bounded(text, second);
     if (second < text.size() && is_align(text[second])) {
       spec.fill = std::string(text.substr(0, second));
       spec.align = text[second];
@@ -93,7 +93,7 @@ std::string group(const std::string& digits, char separator, std::size_t every) 
 }
 
 MarkedString padded(Runtime& runtime, const MarkedString& text, const Spec& spec, char default_align) {
-  const auto length = static_cast<std::int64_t>(count_code_points(text.view()));
+  const auto length = static_cast<std::int64_t>(utf8::count(text.view()));
   const std::int64_t missing = std::max<std::int64_t>(0, spec.width - length);
   const char align = spec.align == '\0' ? default_align : spec.align;
   const std::int64_t left = align == '>' || align == '=' ? missing : align == '^' ? missing / 2 : 0;
@@ -139,7 +139,7 @@ MarkedString format_integer(Runtime& runtime, std::int64_t value, const Spec& sp
     if (value < 0 || value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
       fail(ErrorCode::kInvalidArgument, "%c arg not in range(0x110000)");
     std::string text;
-    append_utf8(text, static_cast<char32_t>(value));
+    utf8::append(text, static_cast<char32_t>(value));
     return padded(runtime, MarkedString(text), spec, '>');
   }
   const unsigned base = type == 'b' ? 2 : type == 'o' ? 8 : type == 'd' ? 10 : 16;
@@ -205,7 +205,7 @@ MarkedString format_text(Runtime& runtime, const MarkedString& text, const Spec&
   MarkedString cut = text;
   if (spec.precision >= 0) {
     std::size_t pos = 0;
-    for (int i = 0; i < spec.precision && pos < text.size(); ++i) next_code_point(text.view(), pos);
+    for (int i = 0; i < spec.precision && pos < text.size(); ++i) utf8::next_bounded(text.view(), pos);
     cut.truncate(pos);
   }
   return padded(runtime, cut, spec, '<');

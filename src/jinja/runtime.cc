@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "jinja/builtins.h"
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -69,7 +69,7 @@ struct StringIterator final : IteratorObject {
     if (position >= text.view().size()) return false;
     runtime.budget().charge(1);
     const std::size_t begin = position;
-    next_code_point(text.view(), position);
+    utf8::next_bounded(text.view(), position);
     item = runtime.string(text.text().slice(begin, position));
     return true;
   }

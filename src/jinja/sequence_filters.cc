@@ -3,7 +3,6 @@
 
 #include "jinja/builtins.h"
 #include "jinja/text_ops.h"
-#include "jinja/unicode.h"
 
 namespace triptych::jinja {
 namespace {

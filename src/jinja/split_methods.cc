@@ -4,7 +4,8 @@
 
 #include "jinja/builtins.h"
 #include "jinja/text_ops.h"
-#include "jinja/unicode.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -26,7 +27,7 @@ std::vector<Range> split_words(std::string_view text, std::int64_t limit) {
   const auto skip_space = [&] {
     while (pos < text.size()) {
       std::size_t next = pos;
-      if (!is_space(next_code_point(text, next))) break;
+      if (!python::is_space(utf8::next_bounded(text, next))) break;
       pos = next;
     }
   };
@@ -38,7 +39,7 @@ std::vector<Range> split_words(std::string_view text, std::int64_t limit) {
     const std::size_t begin = pos;
     while (pos < text.size()) {
       std::size_t next = pos;
-      if (is_space(next_code_point(text, next))) break;
+      if (python::is_space(utf8::next_bounded(text, next))) break;
       pos = next;
     }
     out.emplace_back(begin, pos);
@@ -53,9 +54,9 @@ std::vector<Range> rsplit_words(std::string_view text, std::int64_t limit) {
   std::size_t pos = text.size();
   const auto skip = [&](bool space) {
     while (pos > 0) {
-      const std::size_t start = previous_start(text, pos);
+      const std::size_t start = utf8::previous(text, pos);
       std::size_t at = start;
-      if (is_space(next_code_point(text, at)) != space) break;
+      if (python::is_space(utf8::next_bounded(text, at)) != space) break;
       pos = start;
     }
   };
@@ -142,7 +143,7 @@ Value all_characters(Runtime& runtime, const Value& self, Arguments& arguments) 
   runtime.budget().charge_characters(text.size());
   if (text.empty()) return Value::boolean(kIfEmpty);
   for (std::size_t pos = 0; pos < text.size();)
-    if (!Check(next_code_point(text, pos))) return Value::boolean(false);
+    if (!Check(utf8::next_bounded(text, pos))) return Value::boolean(false);
   return Value::boolean(true);
 }
 
@@ -159,10 +160,10 @@ Value istitle(Runtime& runtime, const Value& self, Arguments& arguments) {
   runtime.budget().charge_characters(self.view().size());
   bool inside_word = false, cased = false;
   for (std::size_t pos = 0; pos < self.view().size();) {
-    const char32_t c = next_code_point(self.view(), pos);
-    const bool upper = is_upper(c) || is_title(c);
-    if (upper ? inside_word : is_lower(c) && !inside_word) return Value::boolean(false);
-    inside_word = upper || is_lower(c);
+    const char32_t c = utf8::next_bounded(self.view(), pos);
+    const bool upper = python::is_upper(c) || python::is_title(c);
+    if (upper ? inside_word : python::is_lower(c) && !inside_word) return Value::boolean(false);
+    inside_word = upper || python::is_lower(c);
     cased |= inside_word;
   }
   return Value::boolean(cased);
@@ -173,8 +174,9 @@ Value isidentifier(Runtime& runtime, const Value& self, Arguments& arguments) {
   runtime.budget().charge_characters(self.view().size());
   for (std::size_t pos = 0; pos < self.view().size();) {
     const bool is_first = pos == 0;
-    const char32_t c = next_code_point(self.view(), pos);
-    if (!(is_first ? is_identifier_start(c) : is_identifier_part(c))) return Value::boolean(false);
+    const char32_t c = utf8::next_bounded(self.view(), pos);
+    if (!(is_first ? python::is_identifier_start(c) : python::is_identifier_part(c)))
+      return Value::boolean(false);
   }
   return Value::boolean(!self.view().empty());
 }
@@ -194,14 +196,14 @@ constexpr Entry kSplitMethods[] = {
     {"partition", partition<false>}, {"rpartition", partition<true>},
 };
 constexpr Entry kPropertyMethods[] = {
-    {"isalnum", all_characters<is_alnum, false>},
-    {"isalpha", all_characters<is_alpha, false>},
+    {"isalnum", all_characters<python::is_alnum, false>},
+    {"isalpha", all_characters<python::is_alpha, false>},
     {"isascii", all_characters<is_ascii, true>},
-    {"isdecimal", all_characters<is_decimal, false>},
-    {"isdigit", all_characters<is_digit, false>},
-    {"isnumeric", all_characters<is_numeric, false>},
-    {"isprintable", all_characters<is_printable, true>},
-    {"isspace", all_characters<is_space, false>},
+    {"isdecimal", all_characters<python::is_decimal, false>},
+    {"isdigit", all_characters<python::is_digit, false>},
+    {"isnumeric", all_characters<python::is_numeric, false>},
+    {"isprintable", all_characters<python::is_printable, true>},
+    {"isspace", all_characters<python::is_space, false>},
     {"islower", has_case<false>},
     {"isupper", has_case<true>},
     {"istitle", istitle},

@@ -1,7 +1,8 @@
 // The tests behind "is". Source: jinja2 3.1 tests.py (behaviour, not code).
 #include "jinja/builtins.h"
 #include "jinja/text_ops.h"
-#include "jinja/unicode.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -88,9 +89,9 @@ bool has_case(Runtime& runtime, const Value& input, bool upper) {
   runtime.budget().charge_characters(text.size());
   bool cased = false;
   for (std::size_t pos = 0; pos < text.size();) {
-    const char32_t c = next_code_point(text.view(), pos);
-    if (is_title(c) || (upper ? is_lower(c) : is_upper(c))) return false;
-    cased |= upper ? is_upper(c) : is_lower(c);
+    const char32_t c = utf8::next_bounded(text.view(), pos);
+    if (python::is_title(c) || (upper ? python::is_lower(c) : python::is_upper(c))) return false;
+    cased |= upper ? python::is_upper(c) : python::is_lower(c);
   }
   return cased;
 }

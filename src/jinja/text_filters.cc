@@ -4,7 +4,8 @@
 
 #include "jinja/builtins.h"
 #include "jinja/text_ops.h"
-#include "jinja/unicode.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -60,7 +61,7 @@ Value filter_center(Runtime& runtime, const Value& input, Arguments& arguments) 
   const Bound bound("center", arguments, {"width"});
   const MarkedString text = runtime.str(input);
   const std::int64_t width = std::clamp<std::int64_t>(bound.integer(0, 80), 0, std::int64_t{1} << 40);
-  const std::int64_t missing = width - static_cast<std::int64_t>(count_code_points(text.view()));
+  const std::int64_t missing = width - static_cast<std::int64_t>(utf8::count(text.view()));
   if (missing <= 0) return runtime.string(text, is_markup(input));
   const std::int64_t left = missing / 2 + (missing & width & 1);  // CPython's rounding
   MarkedString out(repeated(runtime, " ", left));
@@ -99,7 +100,7 @@ Value filter_truncate(Runtime& runtime, const Value& input, Arguments& arguments
   const std::int64_t limit = bound.integer(0, 255);
   const MarkedString end = bound.has(2) ? bound.text(2) : MarkedString("...");
   const std::int64_t leeway = bound.has_value(3) ? bound.integer(3, 5) : 5;
-  const auto end_length = static_cast<std::int64_t>(count_code_points(end.view()));
+  const auto end_length = static_cast<std::int64_t>(utf8::count(end.view()));
   if (limit < end_length)
     fail(ErrorCode::kInvalidArgument, "expected length >= {}, got {}", end_length, limit);
   if (leeway < 0) fail(ErrorCode::kInvalidArgument, "expected leeway >= 0, got {}", leeway);
@@ -123,8 +124,8 @@ Value filter_wordcount(Runtime& runtime, const Value& input, Arguments& argument
   std::int64_t words = 0;
   bool inside = false;
   for (std::size_t pos = 0; pos < text.size();) {
-    const char32_t c = next_code_point(text.view(), pos);
-    const bool is_word = c == '_' || is_alnum(c);
+    const char32_t c = utf8::next_bounded(text.view(), pos);
+    const bool is_word = c == '_' || python::is_alnum(c);
     if (is_word && !inside) ++words;
     inside = is_word;
   }
@@ -157,7 +158,7 @@ Value filter_striptags(Runtime& runtime, const Value& input, Arguments& argument
   bool pending = false;
   for (std::size_t pos = 0; pos < bare.size();) {
     const std::size_t begin = pos;
-    if (is_space(next_code_point(bare.view(), pos))) {
+    if (python::is_space(utf8::next_bounded(bare.view(), pos))) {
       pending = true;
       continue;
     }

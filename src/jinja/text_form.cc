@@ -3,7 +3,8 @@
 #include <cmath>
 
 #include "jinja/runtime.h"
-#include "jinja/unicode.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -17,7 +18,7 @@ void append_quoted(Runtime& runtime, MarkedString& out, const MarkedString& text
   MarkedMapper mapper(text);
   for (std::size_t pos = 0; pos < view.size();) {
     const std::size_t begin = pos;
-    const char32_t c = next_code_point(view, pos);
+    const char32_t c = utf8::next_bounded(view, pos);
     const auto code = static_cast<std::uint32_t>(c);
     if (c == static_cast<char32_t>(quote) || c == '\\') {
       mapper.append(std::string{'\\', static_cast<char>(c)}, begin);
@@ -27,7 +28,7 @@ void append_quoted(Runtime& runtime, MarkedString& out, const MarkedString& text
       mapper.append("\\r", begin);
     } else if (c == '\t') {
       mapper.append("\\t", begin);
-    } else if (is_printable(c)) {
+    } else if (python::is_printable(c)) {
       mapper.append(view.substr(begin, pos - begin), begin);
     } else if (c < 0x100) {
       mapper.append(fmt::format("\\x{:02x}", code), begin);

@@ -4,7 +4,7 @@
 
 #include "jinja/number_format.h"
 #include "jinja/runtime.h"
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -14,7 +14,7 @@ MarkedString ascii_only(const MarkedString& text) {
   MarkedMapper out(text);
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t begin = pos;
-    const auto code = static_cast<std::uint32_t>(next_code_point(text.view(), pos));
+    const auto code = static_cast<std::uint32_t>(utf8::next_bounded(text.view(), pos));
     out.append(code < 0x80      ? text.view().substr(begin, 1)
                : code < 0x100   ? std::string_view(fmt::format("\\x{:02x}", code))
                : code < 0x10000 ? std::string_view(fmt::format("\\u{:04x}", code))
@@ -160,14 +160,15 @@ class PercentFormatter {
   void text(MarkedString value) {
     if (precision_ >= 0) {
       std::size_t pos = 0;
-      for (std::int64_t i = 0; i < precision_ && pos < value.size(); ++i) next_code_point(value.view(), pos);
+      for (std::int64_t i = 0; i < precision_ && pos < value.size(); ++i)
+        utf8::next_bounded(value.view(), pos);
       value.truncate(pos);
     }
     pad(value);
   }
 
   void pad(const MarkedString& value) {
-    const std::int64_t missing = width_ - static_cast<std::int64_t>(count_code_points(value.view()));
+    const std::int64_t missing = width_ - static_cast<std::int64_t>(utf8::count(value.view()));
     if (!left_) out_.append(repeated(runtime_, " ", missing));
     out_.append(value);
     if (left_) out_.append(repeated(runtime_, " ", missing));
@@ -218,7 +219,7 @@ class PercentFormatter {
     if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code <= 0xDFFF))
       fail(ErrorCode::kInvalidArgument, "%c arg not in range(0x110000)");
     std::string out;
-    append_utf8(out, static_cast<char32_t>(code));
+    utf8::append(out, static_cast<char32_t>(code));
     pad(MarkedString(out));
   }
 

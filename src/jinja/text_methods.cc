@@ -3,7 +3,7 @@
 
 #include "jinja/builtins.h"
 #include "jinja/text_ops.h"
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -85,7 +85,7 @@ std::int64_t find_in(Runtime& runtime, const Value& self, const Bound& bound, bo
   const std::string_view needle = bound.text(0).view();
   const std::size_t at = last ? find_last_text(runtime, part, needle) : find_text(runtime, part, needle);
   if (at == kNoMatch) return -1;
-  return static_cast<std::int64_t>(count_code_points(self.view().substr(0, w.begin + at)));
+  return static_cast<std::int64_t>(utf8::count(self.view().substr(0, w.begin + at)));
 }
 
 template <bool kLast, bool kMustExist>
@@ -103,7 +103,7 @@ Value count(Runtime& runtime, const Value& self, Arguments& arguments) {
   runtime.budget().charge_text(self.view().size());
   const std::string_view needle = bound.text(0).view();
   const std::string_view part = self.view().substr(w.begin, w.end - w.begin);
-  if (needle.empty()) return Value::integer(static_cast<std::int64_t>(count_code_points(part)) + 1);
+  if (needle.empty()) return Value::integer(static_cast<std::int64_t>(utf8::count(part)) + 1);
   const Finder finder(needle);
   std::int64_t n = 0;
   for (std::size_t at = finder.find(part, 0, part.size()); at != kNoMatch;
@@ -146,7 +146,7 @@ Value pad(Runtime& runtime, const Value& self, Arguments& arguments) {
   const Bound bound("center", arguments, {"", ""}, 1);
   const std::int64_t width = std::clamp<std::int64_t>(bound.integer(0, 0), 0, std::int64_t{1} << 40);
   const MarkedString fill = bound.has(1) ? bound.text(1) : MarkedString(" ");
-  if (count_code_points(fill.view()) != 1)
+  if (utf8::count(fill.view()) != 1)
     fail(ErrorCode::kInvalidArgument, "The fill character must be exactly one character long");
   const std::int64_t missing =
       std::max<std::int64_t>(0, width - static_cast<std::int64_t>(self.string().length));
@@ -179,7 +179,7 @@ Value expandtabs(Runtime& runtime, const Value& self, Arguments& arguments) {
   std::int64_t column = 0;
   for (std::size_t pos = 0; pos < self.view().size();) {
     const std::size_t begin = pos;
-    const char32_t c = next_code_point(self.view(), pos);
+    const char32_t c = utf8::next_bounded(self.view(), pos);
     if (c == '\t') {
       const std::int64_t spaces = size == 0 ? 0 : size - column % size;
       total += static_cast<std::size_t>(spaces);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
-#include "jinja/unicode.h"
+#include "unicode/properties.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -17,7 +19,7 @@ MarkedString map_characters(Runtime& runtime, const MarkedString& text, Append&&
   std::string buffer;
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t begin = pos;
-    const char32_t c = next_code_point(text.view(), pos);
+    const char32_t c = utf8::next_bounded(text.view(), pos);
     buffer.clear();
     append(buffer, c, begin);
     out.append(buffer, begin);
@@ -27,18 +29,18 @@ MarkedString map_characters(Runtime& runtime, const MarkedString& text, Append&&
 
 /// lower() of one character in its surroundings.
 void append_lower_at(std::string& out, char32_t c, std::string_view text, std::size_t at) {
-  if (c == 0x3A3 && is_final_sigma(text, at)) {
-    append_utf8(out, 0x3C2);
+  if (c == 0x3A3 && python::is_final_sigma(text, at)) {
+    utf8::append(out, 0x3C2);
   } else {
-    append_lower(out, c);
+    unicode::append_lower(out, c);
   }
 }
 
-bool is_cased(char32_t c) { return is_lower(c) || is_upper(c) || is_title(c); }
+bool is_cased(char32_t c) { return python::is_lower(c) || python::is_upper(c) || python::is_title(c); }
 
 std::vector<char32_t> code_points(std::string_view text) {
   std::vector<char32_t> out;
-  for (std::size_t pos = 0; pos < text.size();) out.push_back(next_code_point(text, pos));
+  for (std::size_t pos = 0; pos < text.size();) out.push_back(utf8::next_bounded(text, pos));
   return out;
 }
 
@@ -85,7 +87,7 @@ std::size_t find_last_text(Runtime& runtime, std::string_view text, std::string_
 
 MarkedString to_upper(Runtime& runtime, const MarkedString& text) {
   return map_characters(runtime, text,
-                        [](std::string& out, char32_t c, std::size_t) { append_upper(out, c); });
+                        [](std::string& out, char32_t c, std::size_t) { python::append_upper(out, c); });
 }
 
 MarkedString to_lower(Runtime& runtime, const MarkedString& text) {
@@ -96,17 +98,17 @@ MarkedString to_lower(Runtime& runtime, const MarkedString& text) {
 
 MarkedString to_folded(Runtime& runtime, const MarkedString& text) {
   return map_characters(runtime, text,
-                        [](std::string& out, char32_t c, std::size_t) { append_fold(out, c); });
+                        [](std::string& out, char32_t c, std::size_t) { python::append_fold(out, c); });
 }
 
 MarkedString swap_case(Runtime& runtime, const MarkedString& text) {
   return map_characters(runtime, text, [&](std::string& out, char32_t c, std::size_t at) {
-    if (is_upper(c)) {
+    if (python::is_upper(c)) {
       append_lower_at(out, c, text.view(), at);
-    } else if (is_lower(c)) {
-      append_upper(out, c);
+    } else if (python::is_lower(c)) {
+      python::append_upper(out, c);
     } else {
-      append_utf8(out, c);
+      utf8::append(out, c);
     }
   });
 }
@@ -114,7 +116,7 @@ MarkedString swap_case(Runtime& runtime, const MarkedString& text) {
 MarkedString capitalize(Runtime& runtime, const MarkedString& text) {
   return map_characters(runtime, text, [&](std::string& out, char32_t c, std::size_t at) {
     if (at == 0) {
-      append_title(out, c);
+      python::append_title(out, c);
     } else {
       append_lower_at(out, c, text.view(), at);
     }
@@ -127,7 +129,7 @@ MarkedString title_case(Runtime& runtime, const MarkedString& text) {
     if (inside_word) {
       append_lower_at(out, c, text.view(), at);
     } else {
-      append_title(out, c);
+      python::append_title(out, c);
     }
     inside_word = is_cased(c);
   });
@@ -137,17 +139,17 @@ MarkedString title_case_words(Runtime& runtime, const MarkedString& text) {
   bool at_word_start = true;
   std::size_t rest = 0;  // of the word, behind its first letter; jinja2 lowers it on its own
   const auto is_separator = [](char32_t c) {
-    return c == '-' || is_space(c) || c == '(' || c == '{' || c == '[' || c == '<';
+    return c == '-' || python::is_space(c) || c == '(' || c == '{' || c == '[' || c == '<';
   };
   return map_characters(runtime, text, [&](std::string& out, char32_t c, std::size_t at) {
     if (is_separator(c)) {
-      append_utf8(out, c);
+      utf8::append(out, c);
       at_word_start = true;
     } else if (at_word_start) {
-      append_upper(out, c);
+      python::append_upper(out, c);
       at_word_start = false;
       rest = at;
-      next_code_point(text.view(), rest);
+      utf8::next_bounded(text.view(), rest);
     } else {
       append_lower_at(out, c, text.view().substr(rest), at - rest);
     }
@@ -164,19 +166,19 @@ std::pair<std::size_t, std::size_t> strip_range(Runtime& runtime, std::string_vi
     std::sort(set.begin(), set.end());
   }
   const auto strips = [&](char32_t c) {
-    return characters ? std::binary_search(set.begin(), set.end(), c) : is_space(c);
+    return characters ? std::binary_search(set.begin(), set.end(), c) : python::is_space(c);
   };
   std::size_t begin = 0;
   std::size_t end = text.size();
   while (left && begin < end) {
     std::size_t next = begin;
-    if (!strips(next_code_point(text, next))) break;
+    if (!strips(utf8::next_bounded(text, next))) break;
     begin = next;
   }
   while (right && end > begin) {
-    const std::size_t start = previous_start(text, end);
+    const std::size_t start = utf8::previous(text, end);
     std::size_t pos = start;
-    if (!strips(next_code_point(text, pos))) break;
+    if (!strips(utf8::next_bounded(text, pos))) break;
     end = start;
   }
   runtime.budget().charge_text(text.size() - (end - begin));
@@ -199,7 +201,7 @@ MarkedString replace_text(Runtime& runtime, const MarkedString& text, std::strin
       put();
       if (pos >= text.size()) break;
       const std::size_t begin = pos;
-      next_code_point(text.view(), pos);
+      utf8::next_bounded(text.view(), pos);
       out.append(text, begin, pos);
     }
   } else {
@@ -223,8 +225,8 @@ std::vector<std::pair<std::size_t, std::size_t>> split_lines(Runtime& runtime, s
   std::size_t begin = 0;
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t at = pos;
-    const char32_t c = next_code_point(text, pos);
-    if (!is_line_break(c)) continue;
+    const char32_t c = utf8::next_bounded(text, pos);
+    if (!python::is_line_break(c)) continue;
     if (c == '\r' && pos < text.size() && text[pos] == '\n') ++pos;
     out.emplace_back(begin, keep_ends ? pos : at);
     begin = pos;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "jinja/unicode.h"
+#include "unicode/utf8.h"
 
 namespace triptych::jinja {
 namespace {
@@ -18,14 +18,14 @@ std::size_t StringObject::offset(std::size_t index) const {
   if (index >= length) return text.size();
   const std::string_view view = text.view();
   std::size_t pos = 0;
-  for (std::size_t i = 0; i < index; ++i) next_code_point(view, pos);
+  for (std::size_t i = 0; i < index; ++i) utf8::next_bounded(view, pos);
   return pos;
 }
 
 Value make_string(Budget* budget, MarkedString text, bool is_markup) {
   auto object = std::make_shared<StringObject>();
   object->charge_to(budget, sizeof(StringObject) + text.bytes());
-  object->length = count_code_points(text.view());
+  object->length = utf8::count(text.view());
   object->text = std::move(text);
   object->is_markup = is_markup;
   return Value(Type::kString, std::move(object));

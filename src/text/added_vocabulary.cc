@@ -5,8 +5,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "text/regex.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/properties.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

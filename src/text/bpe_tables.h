@@ -11,7 +11,7 @@
 
 #include "text/bpe.h"
 #include "text/hash.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "base/error.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

@@ -9,8 +9,9 @@
 #include "jinja/evaluator.h"
 #include "jinja/json_values.h"
 #include "jinja/parser.h"
-#include "jinja/unicode.h"
 #include "text/chat_template_impl.h"
+#include "unicode/python.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {
@@ -148,9 +149,9 @@ MarkedString run_program(const jinja::Program& program, const ChatInput& input,
 bool has_visible_text(const ChatMessage& message) {
   return std::any_of(message.parts.begin(), message.parts.end(), [](const ContentPart& part) {
     if (part.kind != ContentPart::Kind::kText) return false;
-    const std::string text = jinja::sanitize_utf8(part.text);
+    const std::string text = utf8::sanitize_bytewise(part.text);
     for (std::size_t pos = 0; pos < text.size();)
-      if (!jinja::is_space(jinja::next_code_point(text, pos))) return true;
+      if (!python::is_space(utf8::next_bounded(text, pos))) return true;
     return false;
   });
 }

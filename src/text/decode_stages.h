@@ -8,7 +8,7 @@
 
 #include "text/regex.h"
 #include "text/token_decoder.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 

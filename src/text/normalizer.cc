@@ -9,8 +9,8 @@
 #include "text/byte_level.h"
 #include "text/charsmap.h"
 #include "text/regex.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/properties.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

@@ -7,8 +7,8 @@
 #include "text/byte_level.h"
 #include "text/pre_tokenizer_split.h"
 #include "text/regex.h"
-#include "text/unicode.h"
-#include "text/utf8.h"
+#include "unicode/properties.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "text/pre_tokenizer.h"
 #include "text/regex.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 

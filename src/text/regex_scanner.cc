@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

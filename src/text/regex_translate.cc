@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "text/regex.h"
 #include "text/regex_scanner.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

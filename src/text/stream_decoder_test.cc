@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "support/source_dir.h"
 #include "text/byte_level.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

@@ -8,7 +8,7 @@
 #include "text/base64.h"
 #include "text/bpe.h"
 #include "text/byte_level.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

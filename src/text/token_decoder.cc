@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "text/decode_stages.h"
 #include "text/regex.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

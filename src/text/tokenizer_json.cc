@@ -9,8 +9,8 @@
 #include "text/tokenizer_impl.h"
 #include "text/tokenizer_tables.h"
 #include "text/unigram.h"
-#include "text/utf8.h"
 #include "text/word_models.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 #include "text/trie.h"
-#include "text/utf8.h"
 #include "text/word_cache.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

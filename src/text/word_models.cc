@@ -2,7 +2,7 @@
 
 #include "base/error.h"
 #include "text/trie.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 namespace {

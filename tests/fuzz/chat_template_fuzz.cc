@@ -6,9 +6,9 @@
 #include <string>
 #include <string_view>
 
-#include "jinja/unicode.h"
 #include "only_errors.h"
 #include "text/chat_template.h"
+#include "unicode/utf8.h"
 
 namespace {
 
@@ -42,7 +42,7 @@ ChatInput conversation(bool as_parts) {
 void check(const std::vector<RenderedSpan>& spans, bool may_write_marker) {
   for (std::size_t i = 0; i < spans.size(); ++i) {
     fuzz::require(!spans[i].text.empty(), "a span holds text");
-    fuzz::require(jinja::is_valid_utf8(spans[i].text), "a span is valid UTF-8");
+    fuzz::require(utf8::is_valid(spans[i].text), "a span is valid UTF-8");
     fuzz::require(i == 0 || spans[i].is_user_text != spans[i - 1].is_user_text, "spans alternate");
     fuzz::require(
         may_write_marker || spans[i].is_user_text || spans[i].text.find("\uE000") == std::string::npos,

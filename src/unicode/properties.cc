@@ -1,4 +1,4 @@
-#include "text/unicode.h"
+#include "unicode/properties.h"
 
 #include <utf8proc.h>
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
 namespace triptych::unicode {
 namespace {

@@ -1,8 +1,8 @@
-// Written by tools/make_unicode_tables.py from Unicode 14.0.0 data. Do not edit.
+// Written by tools/make_python_tables.py from Unicode 14.0.0 data. Do not edit.
 // What Python's str methods know beyond simple case mapping and general categories.
-#include "jinja/unicode_tables.h"
+#include "unicode/python_tables.h"
 
-namespace triptych::jinja {
+namespace triptych::python {
 namespace {
 
 constexpr SpecialCase kSpecialCasesData[] = {
@@ -164,4 +164,4 @@ constexpr Range kOtherNumericsData[] = {
 };
 const std::span<const Range> kOtherNumerics(kOtherNumericsData);
 
-}  // namespace triptych::jinja
+}  // namespace triptych::python

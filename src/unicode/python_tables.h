@@ -1,9 +1,9 @@
-// Tables behind jinja/unicode.h; written by tools/make_unicode_tables.py.
+// Tables behind unicode/python.h; written by tools/make_python_tables.py.
 #pragma once
 
 #include <span>
 
-namespace triptych::jinja {
+namespace triptych::python {
 
 /// Full case mappings that are longer than one code point, UTF-8. Sorted by code point.
 struct SpecialCase {
@@ -25,4 +25,4 @@ extern const std::span<const CodePointRange> kOtherUppercase;
 extern const std::span<const CodePointRange> kOtherDigits;
 extern const std::span<const CodePointRange> kOtherNumerics;
 
-}  // namespace triptych::jinja
+}  // namespace triptych::python

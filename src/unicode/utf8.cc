@@ -1,5 +1,6 @@
-#include "text/utf8.h"
+#include "unicode/utf8.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace triptych::utf8 {
@@ -69,6 +70,35 @@ bool is_valid(std::string_view bytes) noexcept {
   return true;
 }
 
+std::size_t count(std::string_view text) noexcept {
+  return static_cast<std::size_t>(std::count_if(
+      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+}
+
+char32_t next_bounded(std::string_view text, std::size_t& pos) noexcept {
+  const auto byte = [&](std::size_t i) -> char32_t {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) & 0x3FU : 0U;
+  };
+  const char32_t lead = static_cast<unsigned char>(text[pos]);
+  if (lead < 0x80) {
+    pos += 1;
+    return lead;
+  }
+  if (lead < 0xE0) {
+    const char32_t c = ((lead & 0x1FU) << 6) | byte(pos + 1);
+    pos = std::min(pos + 2, text.size());
+    return c;
+  }
+  if (lead < 0xF0) {
+    const char32_t c = ((lead & 0x0FU) << 12) | (byte(pos + 1) << 6) | byte(pos + 2);
+    pos = std::min(pos + 3, text.size());
+    return c;
+  }
+  const char32_t c = ((lead & 0x07U) << 18) | (byte(pos + 1) << 12) | (byte(pos + 2) << 6) | byte(pos + 3);
+  pos = std::min(pos + 4, text.size());
+  return c;
+}
+
 void append(std::string& out, char32_t c) {
   const auto put = [&](char32_t b) { out.push_back(static_cast<char>(static_cast<unsigned char>(b))); };
   if (c < 0x80) {
@@ -100,6 +130,18 @@ std::string sanitize(std::string_view bytes) {
   Stream stream;
   stream.push(bytes, out);
   stream.finish(out);
+  return out;
+}
+
+std::string sanitize_bytewise(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const Step s = step(bytes);
+    const std::size_t length = s.valid ? s.length : 1;
+    out.append(s.valid ? bytes.substr(0, length) : kReplacement);
+    bytes.remove_prefix(length);
+  }
   return out;
 }
 

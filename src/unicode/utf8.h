@@ -1,6 +1,6 @@
-// UTF-8 in bytes from anywhere: validity, decoding, and the one way to replace what is not valid (each
-// maximal part of an ill-formed sequence becomes one U+FFFD, as Unicode 3.9 recommends and as the reference's
-// decoder does).
+// UTF-8 in bytes from anywhere: validity, decoding, and replacing what is not valid. Unless a function says
+// otherwise each maximal part of an ill-formed sequence becomes one U+FFFD, as Unicode 3.9 recommends and as
+// the reference's decoder does.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +45,9 @@ inline char32_t next(std::string_view text, std::size_t& i) noexcept {
   return c;
 }
 
+/// The same for a view that may end within a character.
+char32_t next_bounded(std::string_view text, std::size_t& i) noexcept;
+
 /// Length of the character that starts with this byte of valid UTF-8.
 inline std::size_t length_of(char lead) noexcept {
   const auto b = static_cast<unsigned char>(lead);
@@ -58,6 +61,8 @@ inline std::size_t previous(std::string_view text, std::size_t end) noexcept {
   return end;
 }
 
+/// Characters of valid UTF-8.
+std::size_t count(std::string_view text) noexcept;
 bool is_valid(std::string_view bytes) noexcept;
 bool is_ascii(std::string_view bytes) noexcept;
 void append(std::string& out, char32_t code_point);
@@ -65,6 +70,8 @@ std::string from_code_point(char32_t code_point);
 
 /// Replaces what is not valid.
 std::string sanitize(std::string_view bytes);
+/// Replaces every byte that belongs to no valid character by one U+FFFD.
+std::string sanitize_bytewise(std::string_view bytes);
 
 /// The same for bytes that arrive in parts: joined output == sanitize(joined input).
 class Stream {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes src/jinja/unicode_tables.cc from Python's own Unicode data, so that text operations of chat templates
+"""Writes src/unicode/python_tables.cc from Python's own Unicode data, so that text operations of chat templates
 change characters exactly as Python does. What utf8proc already knows (simple case mapping, categories) is left out.
 
-Usage: python3 tools/make_unicode_tables.py > src/jinja/unicode_tables.cc
+Usage: python3 tools/make_python_tables.py > src/unicode/python_tables.cc
 """
 import unicodedata
 
@@ -46,11 +46,11 @@ def table(name, values, comment):
 
 category = unicodedata.category
 special = [(cp, c) for cp, c in chars() if len(c.upper()) > 1 or len(c.title()) > 1 or len(c.casefold()) > 1]
-print(f"""// Written by tools/make_unicode_tables.py from Unicode {unicodedata.unidata_version} data. Do not edit.
+print(f"""// Written by tools/make_python_tables.py from Unicode {unicodedata.unidata_version} data. Do not edit.
 // What Python's str methods know beyond simple case mapping and general categories.
-#include "jinja/unicode_tables.h"
+#include "unicode/python_tables.h"
 
-namespace triptych::jinja {{
+namespace triptych::python {{
 namespace {{
 """)
 print("constexpr SpecialCase kSpecialCasesData[] = {")
@@ -63,4 +63,4 @@ table("OtherLowercase", ranges(lambda c: c.islower() and category(c) != "Ll"), "
 table("OtherUppercase", ranges(lambda c: c.isupper() and category(c) != "Lu"), "isupper() beyond category Lu.")
 table("OtherDigits", ranges(lambda c: c.isdigit() and not c.isdecimal()), "isdigit() beyond category Nd.")
 table("OtherNumerics", ranges(lambda c: c.isnumeric() and category(c)[0] != "N"), "isnumeric() beyond categories N*.")
-print("}  // namespace triptych::jinja")
+print("}  // namespace triptych::python")
