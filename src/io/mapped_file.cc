@@ -98,11 +98,19 @@ std::size_t huge_mapped_bytes(const void* data) {
   return 0;
 }
 
-std::filesystem::path temporary_beside(const std::filesystem::path& path) {
-  return path.parent_path() / fmt::format(".{}.{}.partial", path.filename().string(), ::getpid());
-}
-
 }  // namespace
+
+TemporaryFile create_temporary_beside(const std::filesystem::path& path) {
+  constexpr int kMostLeftOver = 100;
+  for (int n = 0;; ++n) {
+    const std::string number = n == 0 ? std::string() : fmt::format(".{}", n);
+    const std::filesystem::path temporary =
+        path.parent_path() / fmt::format(".{}.{}{}.partial", path.filename().string(), ::getpid(), number);
+    const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (file >= 0) return {file, temporary};
+    if (errno != EEXIST || n == kMostLeftOver) fail_io("create", path, errno);
+  }
+}
 
 std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& path,
                                                    std::uint64_t max_bytes) {
@@ -205,9 +213,8 @@ void check_replaceable(const std::filesystem::path& path) {
 
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   check_replaceable(path);
-  const std::filesystem::path temporary = temporary_beside(path);
-  FileDescriptor file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (file.get() < 0) fail_io("create", path, errno);
+  const auto [descriptor, temporary] = create_temporary_beside(path);
+  FileDescriptor file(descriptor);
   int error = 0;
   while (!bytes.empty() && error == 0) {
     const ssize_t n = ::write(file.get(), bytes.data(), bytes.size());

@@ -57,6 +57,16 @@ bool cache_in_huge_pages(const std::filesystem::path& path,
 std::string read_text_file(const std::filesystem::path& path,
                            std::uint64_t max_bytes = std::uint64_t{64} << 20);
 
+/// A new file beside another, ".NAME.PID.partial", open for writing; whoever asked closes, renames or unlinks
+/// it.
+struct TemporaryFile {
+  int descriptor = -1;
+  std::filesystem::path path;
+};
+/// Nothing that exists is opened, a link neither (somebody else may have put it there): then the name gets a
+/// number. Throws Error(kIo) naming `path`.
+TemporaryFile create_temporary_beside(const std::filesystem::path& path);
+
 /// Writes a whole file: to a temporary name beside it, then renamed, so that a reader never sees half of it.
 void write_file(const std::filesystem::path& path, std::span<const std::byte> bytes);
 /// Throws Error(kInvalidFile) when there is something at `path` that renaming a file over it would destroy: a

@@ -1,11 +1,13 @@
 #include "io/mapped_file.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "io/test_files.h"
@@ -96,6 +98,23 @@ TEST(MappedFile, SizeLimit) {
   dir.write("five", "12345");
   EXPECT_EQ(read_text_file(dir / "five", 5), "12345");
   EXPECT_THAT(error_of([&] { read_text_file(dir / "five", 4); }), HasSubstr("five"));
+}
+
+// What lies under the temporary name already is neither written to nor followed nor removed.
+TEST(WriteFile, TemporaryNamesAreNewFiles) {
+  const TempDir dir;
+  const std::string name = fmt::format(".a.txt.{}.partial", ::getpid());
+  dir.write("victim.txt", "untouched");
+  std::filesystem::create_symlink(dir / "victim.txt", dir / name);
+  write_text_file(dir / "a.txt", "new");
+  EXPECT_EQ(read_text_file(dir / "a.txt"), "new");
+  EXPECT_EQ(read_text_file(dir / "victim.txt"), "untouched");
+  EXPECT_TRUE(std::filesystem::is_symlink(dir / name));
+  std::filesystem::remove(dir / name);
+  dir.write(name, "of a program that died");
+  write_text_file(dir / "a.txt", "newer");
+  EXPECT_EQ(read_text_file(dir / "a.txt"), "newer");
+  EXPECT_EQ(read_text_file(dir / name), "of a program that died");
 }
 
 TEST(WriteFile, ReplacesAtOnceAndLeavesNothingBehind) {

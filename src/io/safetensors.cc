@@ -191,9 +191,15 @@ SafetensorsWriter::SafetensorsWriter(std::filesystem::path path, std::vector<Ten
     fail(ErrorCode::kInvalidArgument, "{}: header of {} bytes", path_.string(), header_bytes);
 
   check_replaceable(path_);
-  temporary_ = path_.parent_path() / fmt::format(".{}.{}.partial", path_.filename().string(), ::getpid());
-  file_ = std::fopen(temporary_.c_str(), "wbe");
-  if (file_ == nullptr) fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(errno));
+  TemporaryFile temporary = create_temporary_beside(path_);
+  temporary_ = std::move(temporary.path);
+  file_ = ::fdopen(temporary.descriptor, "wb");
+  if (file_ == nullptr) {
+    const int error = errno;
+    ::close(temporary.descriptor);
+    ::unlink(temporary_.c_str());
+    fail(ErrorCode::kIo, "{}: cannot create: {}", path_.string(), std::strerror(error));
+  }
   try {
     write(&header_bytes, kLengthBytes);
     write(header.data(), header.size());
