@@ -25,7 +25,7 @@ class TRIPTYCH_API Image {
   /// The same from the bytes of a file; `name` stands in errors.
   static Image decode(std::span<const std::byte> bytes, const std::string& name = "picture");
   /// Copies rgb [height_px, width_px, 3], rows top to bottom without gaps. Throws Error(kInvalidArgument) for
-  /// sides below 1 or another number of bytes.
+  /// sides below 1 or above 65535, or another number of bytes.
   static Image from_rgb(int width_px, int height_px, std::span<const std::uint8_t> rgb);
 
   Image(const Image& other) noexcept;

@@ -17,10 +17,10 @@ struct MediaOptions {
 
 /// Which frames of a video to take.
 struct VideoOptions {
-  std::optional<double> frames_per_s;  // to take; else the model's
-  std::optional<int> max_frames;       // to take; else the model's
+  std::optional<double> frames_per_s = {};  // to take; else the model's
+  std::optional<int> max_frames = {};       // to take; else the model's
   /// Rate of the frames as they are: of a folder, or of an animation in place of its own delays.
-  std::optional<double> source_frames_per_s;
+  std::optional<double> source_frames_per_s = {};
 };
 
 }  // namespace triptych::api

@@ -13,7 +13,9 @@ namespace triptych::api {
 
 /// Named as in OpenAI's API and vLLM; the order in which the parts work is that of Hugging Face generate(). A
 /// seed gives the same tokens on every machine and thread count. Engine::submit and Model::check_sampling
-/// check the ranges.
+/// check the ranges. Logits processors of generation_config.json that have no field here (suppress_tokens,
+/// no_repeat_ngram_size, min_new_tokens, ...) work on every answer; its max_length counts where max_tokens is
+/// 0.
 struct SamplingParams {
   float temperature = 0.0F;         // 0: greedy
   int top_k = 0;                    // 0 or -1: all

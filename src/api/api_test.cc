@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <numeric>
 #include <stdexcept>
@@ -191,6 +193,25 @@ TEST(PublicEngine, AnswersAndKeepsItsModel) {
   EXPECT_TRUE(result.tokens.empty());
   EXPECT_TRUE(result.regions.empty());
   EXPECT_FALSE(engine.has_work());
+}
+
+// Settings of generation_config.json that no public parameter names hold for every request.
+TEST(PublicEngine, FollowsTheProcessorsOfTheModel) {
+  namespace fs = std::filesystem;
+  Engine plain(model());
+  const std::int32_t first = plain.generate(ask("Which shape is orange?")).token_ids.at(0);
+  const fs::path copy = fs::path(testing::TempDir()) / "suppressing";
+  fs::remove_all(copy);
+  fs::copy(kModel, copy, fs::copy_options::recursive);
+  std::ofstream(copy / "generation_config.json")
+      << "{\"eos_token_id\": 2, \"suppress_tokens\": [" << first << "]}";
+  Engine engine(Model::open(copy.string(), {.n_threads = 2}));
+  for (const bool own : {false, true}) {
+    Request request = ask("Which shape is orange?");
+    if (own) request.sampling = SamplingParams{.max_tokens = 5};
+    EXPECT_THAT(engine.generate(request).token_ids, testing::Not(testing::Contains(first))) << own;
+  }
+  fs::remove_all(copy);
 }
 
 TEST(PublicEngine, StreamsTheAnswer) {

@@ -24,7 +24,10 @@ struct Engine::Impl {
       : model(model_kept), engine(Access::model(model), to_inner(options)) {}
 
   triptych::SamplingParams sampling_of(const Request& request) const {
-    return to_inner(request.sampling ? *request.sampling : model.default_sampling());
+    triptych::SamplingParams out = to_inner(request.sampling ? *request.sampling : model.default_sampling());
+    // What SamplingParams has no name for is as generation_config.json says, whatever else is asked.
+    out.processors = Access::model(model).generation_defaults().processors;
+    return out;
   }
 
   Model model;  // first: the engine borrows it

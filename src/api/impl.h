@@ -12,7 +12,7 @@
 
 namespace triptych::api {
 
-// Pictures and videos are kept as the engine takes them, so that a request needs no copy of their pixels.
+// Pictures and videos are kept as the engine takes them. Messages share them; a request copies the pixels.
 struct Image::Impl {
   MediaInput media;  // one frame
 };

@@ -4,6 +4,7 @@
 #include <map>
 #include <random>
 
+#include "base/error.h"
 #include "base/memory_pool.h"
 #include "benchmark/published_shapes.h"
 #include "benchmark/test_jpeg.h"
@@ -30,7 +31,8 @@ class Work {
         open.push_back(engine_.submit(make_request(), answer_of(1 + number(32))));
         ++n_submitted;
       }
-      engine_.step();
+      for (const StepOutput& out : engine_.step())
+        if (out.error) throw Error(out.error->code, out.error->message);
       std::erase_if(open, [&](Engine::RequestId id) { return engine_.take_result(id).has_value(); });
     } while (!open.empty() || n_submitted < workload_.n_requests);
   }

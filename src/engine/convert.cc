@@ -66,10 +66,6 @@ class NewDirectory {
   fs::path path_;
 };
 
-bool is_below(const fs::path& path, const fs::path& folder) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
-}
-
 // Replacing is for what this program wrote: a slip of the finger must not cost a folder of something else.
 void check_target(const std::vector<fs::path>& inputs, const fs::path& to, bool replace) {
   std::error_code error;
@@ -154,13 +150,6 @@ class Writer final : public WeightSink {
   std::set<std::string> taken_;
   std::vector<std::pair<std::string, WeightEntry>> ragged_;
 };
-
-// As LinkPolicy says, for links in folders of a checkpoint.
-bool may_lead_to(const fs::path& checkpoint, const fs::path& target, LinkPolicy links) {
-  if (links == LinkPolicy::kAllowAll || is_below(target, checkpoint)) return true;
-  return links == LinkPolicy::kAllowHubCache && checkpoint.parent_path().filename() == "snapshots" &&
-         target.parent_path() == checkpoint.parent_path().parent_path() / "blobs";
-}
 
 // All other files, and folders of files, of the checkpoint. Links must lead where a checkpoint's may.
 std::size_t copy_small_files(const Checkpoint& from, const fs::path& directory, const fs::path& to,

@@ -70,10 +70,10 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
     fail(ErrorCode::kInvalidArgument, "context of {} tokens: the model was trained for {}",
          options_.max_context_tokens, info.max_context_tokens);
   options_.kv_cache_tokens = std::max(options_.kv_cache_tokens, options_.max_context_tokens);
-  const std::int64_t n_blocks = blocks_for(options_.kv_cache_tokens);
-  if (n_blocks > (std::int64_t{1} << 24))
+  if (options_.kv_cache_tokens > (std::int64_t{1} << 24) * kBlockTokens)
     fail(ErrorCode::kInvalidArgument, "a key/value cache of {} tokens is too large",
          options_.kv_cache_tokens);
+  const std::int64_t n_blocks = blocks_for(options_.kv_cache_tokens);
   runner_ = std::make_unique<ModelRunner>(
       model.model(), model.backend(),
       ModelRunnerOptions{.n_blocks = static_cast<int>(n_blocks),
@@ -97,8 +97,11 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
          s->n_prompt, options_.max_context_tokens);
   const std::int64_t room = options_.max_context_tokens - s->n_prompt;
   s->max_tokens = params.max_answer_tokens(s->n_prompt, room);
-  s->sampler = std::make_unique<Sampler>(params, params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
-                                         model_.info().never_sample, model_.stop_token_ids());
+  SamplingParams own = params;
+  own.processors.max_length = s->n_prompt + s->max_tokens;  // the limit that a forced end meets
+  s->sampler =
+      std::make_unique<Sampler>(std::move(own), params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
+                                model_.info().never_sample, model_.stop_token_ids());
   s->sampler->observe_prompt(s->tokens);
   s->media = std::move(request.media);
   s->media_rows.resize(s->media.size());
@@ -176,9 +179,9 @@ void Engine::note_states() {
 
 void Engine::end_cancelled() {
   for (auto& s : running_)
-    if (s->cancelled) finish(*s, FinishReason::kCancelled);
+    if (s->cancelled && !s->finished()) finish(*s, FinishReason::kCancelled);
   for (auto& s : waiting_)
-    if (s->cancelled) finish(*s, FinishReason::kCancelled);
+    if (s->cancelled && !s->finished()) finish(*s, FinishReason::kCancelled);
 }
 
 // Waiting requests start in order, as soon as there is room for what is known of them.

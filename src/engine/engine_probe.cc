@@ -52,7 +52,12 @@ TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* 
   s.media_rows.resize(s.media.size());
   encode(s, observer);
   probe_ = std::move(probe);
-  return run_probe(s.n_prompt, observer);
+  try {
+    return run_probe(s.n_prompt, observer);
+  } catch (...) {
+    release_probe();
+    throw;
+  }
 }
 
 TensorView Engine::forward_next(std::span<const std::int32_t> ids, ExecObserver* observer) {

@@ -1,6 +1,5 @@
 // A step of an engine: media, the ragged batch, and the tokens that come of it.
 #include <algorithm>
-#include <bit>
 #include <chrono>
 #include <utility>
 
@@ -17,21 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
-}
-
-// On the bits, so that no compiler option can assume it away.
-bool is_finite(float x) noexcept { return (std::bit_cast<std::uint32_t>(x) & 0x7F800000U) != 0x7F800000U; }
-
-void check_finite(std::span<const float> logits) {
-  bool all = true;  // no early end: a loop without branches is fast
-  for (const float x : logits) all = all && is_finite(x);
-  if (all) return;
-  const auto n = std::count_if(logits.begin(), logits.end(), [](float x) { return !is_finite(x); });
-  const auto first = std::find_if_not(logits.begin(), logits.end(), is_finite);
-  fail(ErrorCode::kInvalidFile,
-       "logits: {} of {} values are not finite, the first {} at [{}]; --check-numerics names the part of the "
-       "model in which they arise",
-       n, logits.size(), *first, first - logits.begin());
 }
 
 }  // namespace
@@ -51,6 +35,7 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
     MediaItem& item = s.media[i];
     if (const Tensor* rows = observer == nullptr ? vision_embeddings_.find(item) : nullptr) {
       s.media_rows[i] = copy_operand(model_.backend(), *rows);
+      item.pixels = Tensor();
       continue;
     }
     to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
@@ -74,7 +59,6 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
 
 void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   const SamplingParams& params = s.sampler->params();
-  check_finite(logits.first(std::min(logits.size(), static_cast<std::size_t>(model_.n_usable_ids()))));
   TokenEvent event;
   event.token = s.sampler->sample(logits);
   const std::int32_t id = event.token.id;

@@ -11,6 +11,7 @@ namespace triptych {
 namespace {
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
+constexpr float kMostLogit = std::numeric_limits<float>::max();
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
 
 void set(std::span<float> logits, std::int32_t id, float value) {
@@ -21,7 +22,7 @@ void set(std::span<float> logits, std::int32_t id, float value) {
 float penalized(float logit, double penalty) {
   const double value =
       logit > 0 ? static_cast<double>(logit) / penalty : static_cast<double>(logit) * penalty;
-  constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
+  constexpr double kMost = static_cast<double>(kMostLogit);
   return std::isinf(logit) ? logit : static_cast<float>(std::clamp(value, -kMost, kMost));
 }
 
@@ -172,8 +173,9 @@ bool LogitsProcessors::follows(std::span<const std::int32_t> sequence) const {
 
 void LogitsProcessors::add_sequence_bias(std::span<float> logits) const {
   for (const auto& [ids, bias] : params_.sequence_bias)
-    if (const auto id = static_cast<std::size_t>(ids.back()); id < logits.size() && follows(ids))
-      logits[id] += bias;
+    if (const auto id = static_cast<std::size_t>(ids.back());
+        id < logits.size() && !std::isinf(logits[id]) && follows(ids))
+      logits[id] = std::clamp(logits[id] + bias, -kMostLogit, kMostLogit);
 }
 
 void LogitsProcessors::penalize_repetition(std::span<float> logits) const {
@@ -213,12 +215,14 @@ void LogitsProcessors::force_end(std::span<float> logits) const {
   const auto [start, factor] = *params_.exponential_decay_length_penalty;
   const std::int64_t n_late = n_all - static_cast<std::int64_t>(n_prompt_) - start;
   if (n_late <= 0) return;
-  const double growth = std::pow(static_cast<double>(factor), static_cast<double>(n_late)) - 1;
+  // Never infinite: times a logit of 0 that would be NaN.
+  const double growth = std::min(std::pow(static_cast<double>(factor), static_cast<double>(n_late)) - 1,
+                                 static_cast<double>(kMostLogit));
   for (const std::int32_t id : eos_)
     if (id >= 0 && static_cast<std::size_t>(id) < logits.size()) {
       float& logit = logits[static_cast<std::size_t>(id)];
       if (!std::isfinite(logit)) continue;
-      constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
+      constexpr double kMost = static_cast<double>(kMostLogit);
       logit = static_cast<float>(std::clamp(
           static_cast<double>(logit) + std::abs(static_cast<double>(logit)) * growth, -kMost, kMost));
     }

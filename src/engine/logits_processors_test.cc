@@ -95,6 +95,14 @@ TEST(LogitsProcessors, TinyPenaltiesKeepTheOrder) {
   EXPECT_TRUE(std::isfinite(logits[0]) && std::isfinite(logits[1]));
 }
 
+TEST(LogitsProcessors, ExtremeSettingsStayFinite) {
+  for (const float logit : processed(R"({"sequence_bias": [[[1], 3e38], [[1], 3e38]]})", {0, 0}, {0}))
+    EXPECT_TRUE(std::isfinite(logit)) << logit;
+  for (const float logit : processed(R"({"exponential_decay_length_penalty": [0, 1e30]})", {0, 1}, {1},
+                                     std::vector<std::int32_t>(20, 1)))
+    EXPECT_TRUE(std::isfinite(logit)) << logit;
+}
+
 TEST(LogitsProcessors, WhatOneSequenceCannotDoIsNamed) {
   const Json json =
       parse_json(R"({"num_beams": 4, "penalty_alpha": 0.6, "guidance_scale": 1.0, "diversity_penalty": 0.0,

@@ -143,10 +143,12 @@ void Sampler::take_logits(std::span<const float> raw) {
   bool is_fine = true;
   for (const float x : work_) is_fine &= x < std::numeric_limits<float>::infinity();  // false for NaN
   if (is_fine) return;
-  const auto bad = std::find_if(work_.begin(), work_.end(),
-                                [](float x) { return !(x < std::numeric_limits<float>::infinity()); });
-  fail(ErrorCode::kInternal, "the logit of token {} is {}: the model's values are not finite",
-       bad - work_.begin(), *bad);
+  const auto is_bad = [](float x) { return !(x < std::numeric_limits<float>::infinity()); };
+  const auto first = std::find_if(work_.begin(), work_.end(), is_bad);
+  fail(ErrorCode::kInvalidFile,
+       "logits: {} of {} values are not finite, the first {} at [{}]; --check-numerics names the part of the "
+       "model in which they arise",
+       std::count_if(work_.begin(), work_.end(), is_bad), work_.size(), *first, first - work_.begin());
 }
 
 void Sampler::penalize() {
@@ -161,11 +163,10 @@ void Sampler::penalize() {
       work_[static_cast<std::size_t>(id)] = kMinusInfinity;
 }
 
-std::int32_t Sampler::draw() {
+std::int32_t Sampler::draw(float top) {
   candidates_.clear();
   // The largest is taken out first: a quotient by a tiny temperature may be -infinity, which is a probability
   // of 0, and never infinity or not a number.
-  const float top = *std::max_element(work_.begin(), work_.end());
   for (std::size_t i = 0; i < work_.size(); ++i)
     if (work_[i] != kMinusInfinity)
       candidates_.emplace_back((work_[i] - top) / params_.temperature, static_cast<std::int32_t>(i));
@@ -219,7 +220,7 @@ SampledToken Sampler::sample(std::span<const float> logits) {
   if (best == work_.end() || *best == kMinusInfinity)
     fail(ErrorCode::kInternal, "no token can be sampled: every logit is -inf");
   SampledToken out;
-  out.id = params_.temperature == 0.0F ? static_cast<std::int32_t>(best - work_.begin()) : draw();
+  out.id = params_.temperature == 0.0F ? static_cast<std::int32_t>(best - work_.begin()) : draw(*best);
   if (params_.n_logprobs >= 0) list_logprobs(logits, out);
   if (processors_.is_active()) processors_.observe_token(out.id);
   if (params_.frequency_penalty != 0.0F || params_.presence_penalty != 0.0F) {

@@ -65,8 +65,9 @@ class Sampler {
 
   /// Tokens of the prompt, for processors.
   void observe_prompt(std::span<const std::int32_t> ids);
-  /// Chooses from logits [V] (kept as they are) and remembers the choice. Throws Error(kInternal) when a
-  /// usable logit is not a number or +infinity, or when all are -infinity (never).
+  /// Chooses from logits [V] (kept as they are) and remembers the choice. -infinity: never. Throws
+  /// Error(kInvalidFile) when a usable logit is not a number or +infinity, Error(kInternal) when all are
+  /// -infinity.
   SampledToken sample(std::span<const float> logits);
   const SamplingParams& params() const noexcept { return params_; }
 
@@ -74,7 +75,7 @@ class Sampler {
   void take_logits(std::span<const float> raw);
   void penalize();
   void list_logprobs(std::span<const float> logits, SampledToken& out);
-  std::int32_t draw();
+  std::int32_t draw(float top);
 
   SamplingParams params_;
   Rng rng_;

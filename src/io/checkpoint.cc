@@ -56,17 +56,6 @@ bool is_shard_name(std::string_view name, std::string_view suffix) {
          is_digits(name.substr(dash + 1, of - dash - 1));
 }
 
-bool is_below(const fs::path& path, const fs::path& folder) {
-  return std::mismatch(folder.begin(), folder.end(), path.begin(), path.end()).first == folder.end();
-}
-
-// <repo>/blobs when `directory` is <repo>/snapshots/<revision> or a folder in it; else empty.
-fs::path hub_blobs(const fs::path& directory) {
-  for (fs::path at = directory; at.has_relative_path(); at = at.parent_path())
-    if (at.parent_path().filename() == "snapshots") return at.parent_path().parent_path() / "blobs";
-  return {};
-}
-
 // The format follows from the name of the index or of the usual file, not from the file itself.
 WeightTable read_weights(const fs::path& path, std::string_view name, bool is_torch) {
   const auto file = MappedFile::open(path);
@@ -134,10 +123,7 @@ std::optional<fs::path> Checkpoint::file(std::string_view name) const {
     if (error == std::errc::no_such_file_or_directory) return std::nullopt;  // its target is missing
     if (error)
       fail(ErrorCode::kInvalidFile, "{}: the link cannot be followed: {}", show_name(name), error.message());
-    const bool is_allowed = links_ == LinkPolicy::kAllowAll || is_below(target, directory_) ||
-                            (links_ == LinkPolicy::kAllowHubCache && !hub_blobs(directory_).empty() &&
-                             target.parent_path() == hub_blobs(directory_));
-    if (!is_allowed)
+    if (!may_lead_to(directory_, target, links_))
       fail(ErrorCode::kInvalidFile, "{}: the link leads out of the checkpoint folder", show_name(name));
     path = target;
     status = fs::symlink_status(path, error);

@@ -12,17 +12,11 @@
 #include <string_view>
 #include <vector>
 
+#include "base/checkpoint_links.h"
 #include "base/json.h"
 #include "tensor/weight_table.h"
 
 namespace triptych {
-
-/// A symbolic link must stay inside the checkpoint directory. With kAllowHubCache a link may also point into
-/// the `blobs` folder of the Hugging Face cache that the directory itself is part of
-/// (<repo>/snapshots/<revision>/x ->
-/// ../../blobs/<hash>): that is the standard layout, it names no place of the link author's choice, so it is
-/// the default. kAllowAll follows every link to a regular file.
-enum class LinkPolicy { kInsideOnly, kAllowHubCache, kAllowAll };
 
 struct CheckpointOptions {
   LinkPolicy links = LinkPolicy::kAllowHubCache;

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/checkpoint_links.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "text/chat_template_impl.h"
@@ -23,13 +24,18 @@ struct Source {
   std::string file;
 };
 
-/// The bytes of a regular file, or nothing when it does not exist. A FIFO or device is refused before it is
-/// opened.
-std::optional<std::string> read_file(const fs::path& path) {
+/// The bytes of a regular file of the checkpoint, or nothing when it does not exist. A FIFO or device is
+/// refused before it is opened, and so is a link that leads where a checkpoint's may not.
+std::optional<std::string> read_file(const fs::path& checkpoint, const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) return std::nullopt;
   if (!fs::is_regular_file(status)) fail(ErrorCode::kInvalidFile, "{}: not a regular file", path.string());
+  std::error_code unresolved;
+  const fs::path target = fs::canonical(path, error);
+  const fs::path root = fs::canonical(checkpoint, unresolved);
+  if (error || unresolved || !may_lead_to(root, target))
+    fail(ErrorCode::kInvalidFile, "{}: the link leads out of the checkpoint folder", path.string());
   const std::uintmax_t size = fs::file_size(path, error);
   if (error) fail(ErrorCode::kIo, "{}: {}", path.string(), error.message());
   if (size > kMaxFileBytes)
@@ -51,9 +57,9 @@ void add_source(std::vector<Source>& out, Source source) {
 }
 
 /// "chat_template" of a JSON file: a string, a list of {"name", "template"}, or an object of name -> string.
-std::vector<Source> from_json_file(const fs::path& path) {
+std::vector<Source> from_json_file(const fs::path& checkpoint, const fs::path& path) {
   std::vector<Source> out;
-  const auto bytes = read_file(path);
+  const auto bytes = read_file(checkpoint, path);
   if (!bytes) return out;
   const std::string file = path.filename().string();
   const Json document = parse_json(*bytes, file);
@@ -73,7 +79,7 @@ std::vector<Source> from_json_file(const fs::path& path) {
 /// chat_template.jinja and additional_chat_templates/*.jinja.
 std::vector<Source> from_jinja_files(const fs::path& directory) {
   std::vector<Source> out;
-  if (auto text = read_file(directory / "chat_template.jinja"))
+  if (auto text = read_file(directory, directory / "chat_template.jinja"))
     add_source(out, {"default", *std::move(text), "chat_template.jinja"});
   const fs::path more = directory / "additional_chat_templates";
   std::error_code error;
@@ -83,7 +89,7 @@ std::vector<Source> from_jinja_files(const fs::path& directory) {
     if (it->path().extension() == ".jinja") paths.push_back(it->path());
   std::sort(paths.begin(), paths.end());
   for (const fs::path& path : paths)
-    if (auto text = read_file(path))
+    if (auto text = read_file(directory, path))
       add_source(out, {path.stem().string(), *std::move(text),
                        "additional_chat_templates/" + path.filename().string()});
   return out;
@@ -92,7 +98,7 @@ std::vector<Source> from_jinja_files(const fs::path& directory) {
 std::vector<Source> find_sources(const fs::path& directory) {
   if (auto out = from_jinja_files(directory); !out.empty()) return out;
   for (const char* name : {"chat_template.json", "processor_config.json", "tokenizer_config.json"})
-    if (auto out = from_json_file(directory / name); !out.empty()) return out;
+    if (auto out = from_json_file(directory, directory / name); !out.empty()) return out;
   return {};
 }
 

@@ -383,6 +383,28 @@ TEST_F(Directory, BadFilesAreNamed) {
   EXPECT_THAT(error("chat_template.jinja", std::string((4u << 20) + 1, 'x')), HasSubstr("exceeds"));
 }
 
+// A link to a file of somebody else is refused wherever a template may lie; one into the hub cache's blobs is
+// what a download looks like.
+TEST_F(Directory, LinksStayInside) {
+  const std::filesystem::path outside = std::filesystem::path(testing::TempDir()) / "template_outside.jinja";
+  std::ofstream(outside) << "{}";
+  for (const char* name :
+       {"chat_template.jinja", "chat_template.json", "additional_chat_templates/rag.jinja"}) {
+    std::filesystem::create_directories((path_ / name).parent_path());
+    std::filesystem::create_symlink(outside, path_ / name);
+    EXPECT_THROW(ChatTemplate::from_directory(path_), Error) << name;
+    std::filesystem::remove(path_ / name);
+  }
+  const std::filesystem::path snapshot = path_ / "snapshots" / "1";
+  std::filesystem::create_directories(snapshot / "additional_chat_templates");
+  std::filesystem::create_directories(path_ / "blobs");
+  std::ofstream(path_ / "blobs" / "abc") << "hello";
+  std::filesystem::create_symlink("../../blobs/abc", snapshot / "chat_template.jinja");
+  std::filesystem::create_symlink("../../../blobs/abc", snapshot / "additional_chat_templates" / "rag.jinja");
+  EXPECT_THAT(ChatTemplate::from_directory(snapshot)->names(), UnorderedElementsAre("default", "rag"));
+  std::filesystem::remove(outside);
+}
+
 TEST_F(Directory, AFifoDoesNotHang) {
   ASSERT_EQ(mkfifo((path_ / "chat_template.jinja").c_str(), 0600), 0);
   try {

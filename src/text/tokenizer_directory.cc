@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/checkpoint_links.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "text/sentencepiece_file.h"
@@ -23,21 +24,12 @@ namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{512} << 20;
 
-bool is_inside(const fs::path& path, const fs::path& folder) {
-  const auto [end, unused] = std::mismatch(folder.begin(), folder.end(), path.begin(), path.end());
-  return end == folder.end();
-}
-
-// A link may lead to another file of the directory, or from a hub cache's snapshot into its blobs; nowhere
-// else.
 bool stays_inside(const fs::path& file, const fs::path& directory) {
   std::error_code error;
   const fs::path target = fs::canonical(file, error);
-  const fs::path root = fs::canonical(directory, error);
   if (error) return false;
-  if (is_inside(target, root)) return true;
-  const fs::path snapshots = root.parent_path();
-  return snapshots.filename() == "snapshots" && is_inside(target, snapshots.parent_path() / "blobs");
+  const fs::path root = fs::canonical(directory, error);
+  return !error && may_lead_to(root, target);
 }
 
 bool exists(const fs::path& directory, std::string_view name) {

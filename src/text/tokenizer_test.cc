@@ -312,6 +312,11 @@ TEST_F(TokenizerFolder, LinksStayInside) {
   fs::rename(folder_ / "real.json", folder_ / "blobs" / "1234");
   fs::create_symlink("../../blobs/1234", folder_ / "snapshots" / "1" / "tokenizer.json");
   EXPECT_NO_THROW(Tokenizer::from_directory(folder_ / "snapshots" / "1"));
+  // A second tokenizer in a folder of its own there.
+  fs::create_directories(folder_ / "snapshots" / "1" / "qformer_tokenizer");
+  fs::create_symlink("../../../blobs/1234",
+                     folder_ / "snapshots" / "1" / "qformer_tokenizer" / "tokenizer.json");
+  EXPECT_NO_THROW(Tokenizer::from_directory(folder_ / "snapshots" / "1" / "qformer_tokenizer"));
   fs::remove(outside);
 }
 

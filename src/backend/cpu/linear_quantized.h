@@ -61,8 +61,8 @@ struct S8Panels {
   const float* up_column_scales = nullptr;
   std::int64_t n_half = 0;
 };
-/// Output rows [row_begin, row_end) of the panels' columns: tiles of six rows meet all panels, then are
-/// finished. `products` holds 6 * 64 n floats, 6 * 128 n of a gated product.
+/// Output rows [row_begin, row_end) of the panels' columns: tiles of gemm_s8.max_rows rows meet all
+/// panels, then are finished. `products` holds max_rows * 64 n floats, max_rows * 128 n of a gated product.
 void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const QuantizedRows& rows,
                         const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
                         float* products);

@@ -113,7 +113,7 @@ QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) con
   return quantize_rows(runtime, with_weights_quant, *this);
 }
 
-// [N rounded up to 64] or null; the parameters of the call comes before the weight's own.
+// [N rounded up to 64] or null; parameters of the call come before the weight's own.
 const float* CpuLinearS8::bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const {
   if (quant_of_call.step == 0) return quant_.step > 0 ? quant_bias_.f32() : bias_.f32();
   if (quant_of_call.offset == 0) return bias_.f32();

@@ -88,15 +88,19 @@ Header probe(const Source& source) try {
   check_size(source, ImageFormat::kPng, width, height);
   Header header{static_cast<int>(width), static_cast<int>(height), 1, (bytes.u8(25) & 4) != 0, false};
   int from_exif = 0, from_profile = 0, from_xmp = 0;
+  constexpr int kMostTexts = 16;  // each may inflate to a megabyte; files have one of each kind
+  int n_texts = 0;
   for (std::uint64_t at = 8; bytes.has(at, 12); at += std::uint64_t{12} + bytes.u32(at, true)) {
     const std::uint32_t n = bytes.u32(at, true);
     if (!bytes.has(at + 8, n) || bytes.starts_with(at + 4, "IEND")) break;
     if (bytes.starts_with(at + 4, "tRNS")) header.has_alpha = true;
     if (bytes.starts_with(at + 4, "eXIf")) from_exif = exif_orientation(bytes.part(at + 8, n));
     const TextChunk chunk{bytes.part(at + 4, 4), bytes.part(at + 8, n)};
-    if (chunk.has_keyword("Raw profile type exif")) from_profile = raw_profile_orientation(chunk.text());
-    if (chunk.has_keyword("XML:com.adobe.xmp"))
-      from_xmp = xmp_orientation(std::as_bytes(std::span<const char>(chunk.text())));
+    const bool is_profile = chunk.has_keyword("Raw profile type exif");
+    const bool is_xmp = chunk.has_keyword("XML:com.adobe.xmp");
+    if ((is_profile || is_xmp) && ++n_texts > kMostTexts) continue;
+    if (is_profile) from_profile = raw_profile_orientation(chunk.text());
+    if (is_xmp) from_xmp = xmp_orientation(std::as_bytes(std::span<const char>(chunk.text())));
   }
   header.orientation = 1;
   for (const int found : {from_xmp, from_profile, from_exif})

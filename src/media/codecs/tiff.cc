@@ -370,7 +370,9 @@ void TiffReader::read_blocks(Image& image) {
     fail_here("strips or tiles of an unexpected size");
   check_ratio(source_, ImageFormat::kTiff, block_bytes * n_planes, source_.bytes.size(),
               best_ratio(l.compression));
-  PoolVector<std::uint8_t> blocks(block_bytes * n_planes);
+  // Zeros: libtiff accepts a fax strip that ends early and a JPEG smaller than its tile, and writes only what
+  // they hold.
+  PoolVector<std::uint8_t> blocks(block_bytes * n_planes, 0);
   std::vector<std::uint16_t> row(std::size_t{block_width} * l.samples);
   for (std::uint32_t top = 0; top < l.height; top += block_height) {
     const std::uint32_t n_rows = std::min(block_height, l.height - top);
@@ -401,7 +403,7 @@ void TiffReader::read_blocks(Image& image) {
 // Subsampled YCbCr without JPEG: libtiff's own converter. Asking for the stored orientation keeps rows as
 // they are.
 void TiffReader::read_rgba(Image& image) {
-  PoolVector<std::uint32_t> raster(std::size_t{layout_.width} * layout_.height);
+  PoolVector<std::uint32_t> raster(std::size_t{layout_.width} * layout_.height, 0);
   if (TIFFReadRGBAImageOriented(tiff_.get(), layout_.width, layout_.height, raster.data(),
                                 layout_.orientation, 1) == 0)
     fail_here("the pixel data is damaged");
