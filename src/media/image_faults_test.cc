@@ -151,9 +151,9 @@ TEST(ImageFaults, ShortFilesTakeLittleMemory) {
     SCOPED_TRACE(file.first);
     ASSERT_LT(bytes.size(), 512U);
     Error error(ErrorCode::kInternal, "");
-    const std::size_t growth = peak_growth_bytes([&] { error = error_of(bytes); });
+    [[maybe_unused]] const std::size_t growth = peak_growth_bytes([&] { error = error_of(bytes); });
     EXPECT_EQ(error.code(), ErrorCode::kInvalidFile) << error.what();
-#ifndef TRIPTYCH_ASAN
+#if !defined(TRIPTYCH_ASAN) && !defined(__SANITIZE_THREAD__)  // these keep shadows of memory
     EXPECT_LT(growth, std::size_t{8} << 20) << error.what();
 #endif
   }
