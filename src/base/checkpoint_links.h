@@ -1,4 +1,5 @@
-// Where symbolic links in a checkpoint's folder may lead: one rule for weights, configurations, tokenizers and templates.
+// Where symbolic links in a checkpoint's folder may lead: one rule for weights, configurations, tokenizers
+// and templates.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +16,8 @@ enum class LinkPolicy { kInsideOnly, kAllowHubCache, kAllowAll };
 /// Whether `path` is `folder` or lies in it; by their names, so both must be canonical.
 bool is_below(const std::filesystem::path& path, const std::filesystem::path& folder);
 
-/// Whether a file of `directory`, a checkpoint or a folder in it, may be `target`. Both canonical: what all links led to.
+/// Whether a file of `directory`, a checkpoint or a folder in it, may be `target`. Both canonical: what all
+/// links led to.
 bool may_lead_to(const std::filesystem::path& directory, const std::filesystem::path& target,
                  LinkPolicy links = LinkPolicy::kAllowHubCache);
 

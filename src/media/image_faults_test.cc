@@ -45,7 +45,7 @@ void append(Bytes& to, std::string_view text) {
   for (const char c : text) to.push_back(static_cast<std::byte>(c));
 }
 void append(Bytes& to, std::uint64_t value, int n_bytes) {  // little-endian
-  for (int i = 0; i < n_bytes; ++i) to.push_back(static_cast<std::byte>(value >> (8 * i) & 0xFF));
+  for (int i = 0; i < n_bytes; ++i) to.push_back(static_cast<std::byte>(i < 8 ? value >> (8 * i) & 0xFF : 0));
 }
 
 // A frame whose first row can be decoded (colour 0); what follows is no code but takes its place in the file.
