@@ -3,6 +3,8 @@
 #include <cmath>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 
 namespace triptych {
@@ -69,6 +71,19 @@ Json parse_json_unique_keys(std::string_view text, std::string_view source) {
     return true;
   });
 }
+
+const Json& empty_json_object() {
+  static const Json empty = Json::object();
+  return empty;
+}
+
+bool JsonView::is_null() const noexcept { return value_->is_null(); }
+bool JsonView::is_object() const noexcept { return value_->is_object(); }
+bool JsonView::is_array() const noexcept { return value_->is_array(); }
+bool JsonView::is_string() const noexcept { return value_->is_string(); }
+bool JsonView::is_number() const noexcept { return value_->is_number(); }
+bool JsonView::is_integer() const noexcept { return value_->is_number_integer(); }
+bool JsonView::is_bool() const noexcept { return value_->is_boolean(); }
 
 JsonView JsonView::at(std::string_view key) const {
   if (!is_object()) fail_expected("an object");

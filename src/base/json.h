@@ -3,18 +3,22 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 namespace triptych {
 
+/// Declared only: nlohmann/json.hpp is the largest part of what an object that sees it costs to compile, so
+/// sources that look into a value include it themselves, and headers hold values behind a shared_ptr.
 using Json = nlohmann::json;
+/// Keeps the order of an object's members.
+using OrderedJson = nlohmann::ordered_json;
 
 /// Parses a document. `source` (a file name) goes into errors. Depth is limited to 256, so that no later walk
 /// overflows. Throws Error(kInvalidFile) with line and column.
@@ -24,6 +28,9 @@ Json parse_json(std::string_view text, std::string_view source);
 /// the first.
 Json parse_json_unique_keys(std::string_view text, std::string_view source);
 
+/// For a JsonView of a part that a document leaves out.
+const Json& empty_json_object();
+
 /// A borrowed value and the path that led to it. The document must outlive it.
 class JsonView {
  public:
@@ -32,13 +39,13 @@ class JsonView {
   const Json& raw() const noexcept { return *value_; }
   const std::string& path() const noexcept { return path_; }
 
-  bool is_null() const noexcept { return value_->is_null(); }
-  bool is_object() const noexcept { return value_->is_object(); }
-  bool is_array() const noexcept { return value_->is_array(); }
-  bool is_string() const noexcept { return value_->is_string(); }
-  bool is_number() const noexcept { return value_->is_number(); }
-  bool is_integer() const noexcept { return value_->is_number_integer(); }
-  bool is_bool() const noexcept { return value_->is_boolean(); }
+  bool is_null() const noexcept;
+  bool is_object() const noexcept;
+  bool is_array() const noexcept;
+  bool is_string() const noexcept;
+  bool is_number() const noexcept;
+  bool is_integer() const noexcept;
+  bool is_bool() const noexcept;
 
   /// Member that must exist. Throws Error(kInvalidFile) when this is no object or the key is missing.
   JsonView at(std::string_view key) const;

@@ -11,6 +11,8 @@
 #include <ostream>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 
 namespace triptych {

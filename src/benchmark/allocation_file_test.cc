@@ -5,6 +5,8 @@
 
 #include <filesystem>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/memory_pool.h"
 #include "benchmark/memory_replay.h"

@@ -1,5 +1,7 @@
 #include "benchmark/bench_compare.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/cpu_info.h"
 #include "base/error.h"
 #include "base/json.h"

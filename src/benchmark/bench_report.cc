@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <ctime>
 
+#include <nlohmann/json.hpp>
+
 #include "base/build_info.h"
 #include "base/cpu_info.h"
 #include "report/machine.h"

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "benchmark/published_shapes.h"
 #include "benchmark/test_jpeg.h"

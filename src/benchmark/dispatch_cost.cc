@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include <nlohmann/json.hpp>
+
 #include "base/thread_pool.h"
 #include "report/text_table.h"
 

@@ -4,6 +4,8 @@
 #include <map>
 #include <random>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/memory_pool.h"
 #include "benchmark/published_shapes.h"

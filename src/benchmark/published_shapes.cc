@@ -3,6 +3,8 @@
 // google/siglip-so400m-patch14-384 with Qwen/Qwen2-0.5B.
 #include "benchmark/published_shapes.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 
 namespace triptych {

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "benchmark/bench.h"

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/progress.h"

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include "api/public.h"
 #include "base/error.h"

@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include <nlohmann/json.hpp>
+
 namespace triptych::cli {
 
 void print_json(const JsonOut& value, bool indented) {

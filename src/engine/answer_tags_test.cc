@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "engine/answer_text.h"
 #include "engine/engine.h"

@@ -8,6 +8,8 @@
 #include <set>
 #include <system_error>
 
+#include <nlohmann/json.hpp>
+
 #include "base/digest.h"
 #include "base/error.h"
 #include "engine/calibrate.h"

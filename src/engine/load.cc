@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "base/log.h"
@@ -16,8 +18,12 @@
 namespace triptych {
 namespace {
 
-std::optional<JsonView> view_of(const std::optional<Json>& json, std::string_view name) {
-  if (!json) return std::nullopt;
+std::shared_ptr<const Json> shared(std::optional<Json> json) {
+  return json ? std::make_shared<const Json>(std::move(*json)) : nullptr;
+}
+
+std::optional<JsonView> view_of(const std::shared_ptr<const Json>& json, std::string_view name) {
+  if (json == nullptr) return std::nullopt;
   return JsonView(*json, std::string(name));
 }
 
@@ -138,9 +144,9 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   if (!options.vision_tower.empty())
     add_vision_tower(checkpoint.weights(), options.vision_tower, options.links);
 
-  out->preprocessor_ = checkpoint.json_file("preprocessor_config.json");
-  out->video_preprocessor_ = checkpoint.json_file("video_preprocessor_config.json");
-  out->processor_ = checkpoint.json_file("processor_config.json");
+  out->preprocessor_ = shared(checkpoint.json_file("preprocessor_config.json"));
+  out->video_preprocessor_ = shared(checkpoint.json_file("video_preprocessor_config.json"));
+  out->processor_ = shared(checkpoint.json_file("processor_config.json"));
   ModelSource source{
       .config = checkpoint.config_view(),
       .preprocessor = view_of(out->preprocessor_, "preprocessor_config.json"),
@@ -218,8 +224,8 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   check_exact_groups(options, options.weight_formats);
   std::unique_ptr<LoadedModel> out(new LoadedModel);
   out->check_numerics_ = options.check_numerics;
-  out->own_config_ = config;
-  ModelSource source{.config = JsonView(out->own_config_, "config.json"),
+  out->own_config_ = std::make_shared<const Json>(config);
+  ModelSource source{.config = JsonView(*out->own_config_, "config.json"),
                      .preprocessor = std::nullopt,
                      .video_preprocessor = std::nullopt,
                      .processor = std::nullopt};

@@ -109,8 +109,8 @@ class LoadedModel {
                                      std::span<const MediaPlan> plans) const;
 
   std::unique_ptr<Checkpoint> checkpoint_;
-  std::optional<Json> preprocessor_, video_preprocessor_, processor_;
-  Json own_config_;
+  std::shared_ptr<const Json> preprocessor_, video_preprocessor_, processor_;  // null: no such file
+  std::shared_ptr<const Json> own_config_;
   std::unique_ptr<WeightProvider> weights_;
   WeightFormats weight_formats_;
   bool is_packed_ = false;

@@ -4,6 +4,8 @@
 #include <map>
 #include <mutex>
 
+#include <nlohmann/json.hpp>
+
 #include "backend/cpu/cpu_backend.h"
 #include "base/digest.h"
 #include "base/error.h"

@@ -31,8 +31,8 @@ struct ChatRequest {
   MediaOptions media_options;
   bool add_generation_prompt = true;
   bool continue_final_message = false;
-  OrderedJson tools;
-  OrderedJson template_variables;
+  OrderedJsonPtr tools;
+  OrderedJsonPtr template_variables;
 };
 
 /// A request ready to run: everything that needs no backend is done.

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/profile.h"
 #include "engine/engine.h"

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "io/checkpoint.h"

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <cstring>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "engine/engine.h"
 #include "evaluation/tap_recorder.h"

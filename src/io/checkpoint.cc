@@ -7,6 +7,8 @@
 #include <system_error>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "io/mapped_file.h"
@@ -106,7 +108,7 @@ Checkpoint Checkpoint::open(const fs::path& directory, const CheckpointOptions& 
   std::optional<Json> config = out.json_file("config.json");
   if (!config) fail(ErrorCode::kNotFound, "{}: config.json is missing", directory.string());
   if (!config->is_object()) fail(ErrorCode::kInvalidFile, "config.json: expected an object");
-  out.config_ = std::move(*config);
+  out.config_ = std::make_shared<const Json>(std::move(*config));
   if (options.load_weights) out.load_weights();
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -38,9 +39,9 @@ class Checkpoint {
   static Checkpoint open(const std::filesystem::path& directory, const CheckpointOptions& options = {});
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
-  const Json& config() const noexcept { return config_; }
+  const Json& config() const noexcept { return *config_; }
   /// config() with the path "config.json" for error messages; valid while the checkpoint lives.
-  JsonView config_view() const { return JsonView(config_, "config.json"); }
+  JsonView config_view() const { return JsonView(*config_, "config.json"); }
   WeightTable& weights() noexcept { return weights_; }
   const WeightTable& weights() const noexcept { return weights_; }
   /// Base names of the files the weights came from.
@@ -62,7 +63,7 @@ class Checkpoint {
 
   std::filesystem::path directory_;
   LinkPolicy links_ = LinkPolicy::kAllowHubCache;
-  Json config_;
+  std::shared_ptr<const Json> config_;
   WeightTable weights_;
   std::vector<std::string> weight_files_;
 };

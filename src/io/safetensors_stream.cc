@@ -7,6 +7,8 @@
 #include <cstring>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/digest.h"
 #include "base/error.h"
 #include "base/json.h"

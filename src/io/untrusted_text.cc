@@ -2,6 +2,8 @@
 
 #include <cstddef>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 
 namespace triptych {

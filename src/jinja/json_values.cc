@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include <nlohmann/json.hpp>
+
 #include "unicode/utf8.h"
 
 namespace triptych::jinja {

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "media/image_decode.h"
 #include "media/image_resize.h"

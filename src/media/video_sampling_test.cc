@@ -9,6 +9,8 @@
 #include <numeric>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "support/source_dir.h"

@@ -87,9 +87,8 @@ Blip2Config Blip2Config::parse(const ModelSource& source) {
          "encoder-decoder)",
          c.path(), type);
   out.text = OptConfig::parse(text);
-  const Json empty = Json::object();
   const auto part = [&](const char* key) {
-    return c.find(key).value_or(JsonView(empty, fmt::format("{}.{}", c.path(), key)));
+    return c.find(key).value_or(JsonView(empty_json_object(), fmt::format("{}.{}", c.path(), key)));
   };
   out.vision = BlipVisionConfig::parse(part("vision_config"));
   out.qformer = QFormerConfig::parse(part("qformer_config"), false,

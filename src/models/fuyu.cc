@@ -106,8 +106,8 @@ FuyuConfig FuyuConfig::parse(const ModelSource& source) {
                                top.get_double("partial_rotary_factor", 0.5));
   out.patch_size_px = static_cast<int>(top.get_int("patch_size", 30, 1, 4096));
   top.get_int("num_channels", 3, 3, 3);
-  const Json empty = Json::object();
-  out.parse_processor(source.preprocessor.value_or(JsonView(empty, "preprocessor_config.json")));
+  out.parse_processor(
+      source.preprocessor.value_or(JsonView(empty_json_object(), "preprocessor_config.json")));
   out.find_tokens(source);
   return out;
 }

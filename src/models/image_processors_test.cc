@@ -7,6 +7,8 @@
 #include <cmath>
 #include <functional>
 
+#include <nlohmann/json.hpp>
+
 #include "media/image_decode.h"
 #include "media/testing/test_images.h"
 #include "models/testing/tiny_models.h"

@@ -45,9 +45,8 @@ InstructBlipConfig InstructBlipConfig::parse(const ModelSource& source) {
          "is an encoder-decoder)",
          c.path(), type);
   out.text = parse_llama_text(c, source.tie_word_embeddings);
-  const Json empty = Json::object();
   const auto part = [&](const char* key) {
-    return c.find(key).value_or(JsonView(empty, fmt::format("{}.{}", c.path(), key)));
+    return c.find(key).value_or(JsonView(empty_json_object(), fmt::format("{}.{}", c.path(), key)));
   };
   out.vision = BlipVisionConfig::parse(part("vision_config"));
   out.qformer = QFormerConfig::parse(part("qformer_config"), true,

@@ -5,6 +5,8 @@
 // Shapes: P patches, S rows of the tower (P, and the class token), Dv tower width, D language width, T
 // tokens, V vocabulary. Deviations: EXIF orientation is applied before the processor and alpha is composited
 // over white (the reference does neither).
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "models/clip_image_processor.h"
 #include "models/llama_text.h"

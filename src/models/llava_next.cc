@@ -107,8 +107,8 @@ LlavaNextConfig LlavaNextConfig::parse(const ModelSource& source) {
     out.pinpoints = {
         {2 * side, side}, {side, 2 * side}, {2 * side, 2 * side}, {side, 3 * side}, {3 * side, side}};
   }
-  const Json empty = Json::object();
-  const JsonView processor = source.preprocessor.value_or(JsonView(empty, "preprocessor_config.json"));
+  const JsonView processor =
+      source.preprocessor.value_or(JsonView(empty_json_object(), "preprocessor_config.json"));
   out.resample = filter_from_pillow(static_cast<int>(processor.get_int("resample", 3, 0, 5)));
   out.normalize = parse_normalize(processor);
   if (const auto size = processor.find("size"); size && size->is_object()) {

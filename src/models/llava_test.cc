@@ -1,6 +1,8 @@
 // Variants of LLaVA that have no reference values here: token counts, and that they run.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "models/model.h"

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <functional>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "io/mapped_file.h"
 #include "models/testing/tiny_models.h"

@@ -1,6 +1,8 @@
 // Qwen2.5-VL against the reference implementation's values.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "models/testing/golden_run.h"
 #include "support/shared_dir.h"
 #include "support/source_dir.h"

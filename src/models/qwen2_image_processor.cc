@@ -111,8 +111,7 @@ Qwen2ImageProcessor Qwen2ImageProcessor::for_videos(const std::optional<JsonView
 
 Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& config, const Geometry& tower,
                                                PixelLimits limits) {
-  static const Json kEmpty = Json::object();
-  const JsonView c = config.value_or(JsonView(kEmpty, "preprocessor_config.json"));
+  const JsonView c = config.value_or(JsonView(empty_json_object(), "preprocessor_config.json"));
   Qwen2ImageProcessor out;
   out.geometry_ = {.patch_size_px = static_cast<int>(c.get_int("patch_size", 14, 1, 1024)),
                    .temporal_patch_size = static_cast<int>(c.get_int("temporal_patch_size", 2, 1, 64)),

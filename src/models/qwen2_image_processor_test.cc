@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "io/mapped_file.h"

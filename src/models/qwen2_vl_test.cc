@@ -1,6 +1,8 @@
 // Qwen2-VL against the reference implementation's values, and what its configuration and prompts must refuse.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "models/testing/golden_run.h"
 #include "support/shared_dir.h"
 #include "support/source_dir.h"

@@ -4,6 +4,8 @@
 #include <numeric>
 #include <optional>
 
+#include <nlohmann/json.hpp>
+
 #include "models/testing/golden_run.h"
 #include "support/source_dir.h"
 

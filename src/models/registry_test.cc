@@ -1,6 +1,8 @@
 // Which family a configuration means, and what the message says when it is none.
 #include <gmock/gmock.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "models/testing/tiny_models.h"
 

@@ -1,5 +1,7 @@
 #include "report/html_text.h"
 
+#include <nlohmann/json.hpp>
+
 #include "report/json_text.h"
 
 namespace triptych {

@@ -1,5 +1,7 @@
 #include "report/json_text.h"
 
+#include <nlohmann/json.hpp>
+
 namespace triptych {
 
 std::string to_json_text(const JsonOut& value, bool indented) {

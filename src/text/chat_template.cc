@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "jinja/evaluator.h"
 #include "jinja/json_values.h"
@@ -45,6 +47,11 @@ ContentForm content_form(const ChatMessage& message, const ChatTemplate::Capabil
   return !can.parts_content && can.string_content ? ContentForm::kString : ContentForm::kParts;
 }
 
+const OrderedJson& value_of(const OrderedJsonPtr& pointer) {
+  static const OrderedJson null;
+  return pointer ? *pointer : null;
+}
+
 class InputBuilder {
  public:
   InputBuilder(Evaluator& evaluator, const ChatInput& input, const ChatTemplate::Capabilities& can)
@@ -55,16 +62,17 @@ class InputBuilder {
     for (const auto& [name, text] : input_.special_tokens)
       set(out, name, jinja::text_value(evaluator_, text, jinja::kTemplateOrigin));
     set(out, "documents", Value::none());
-    if (input_.variables.is_object()) {
-      for (const auto& [name, value] : input_.variables.items()) {
+    const OrderedJson& variables = value_of(input_.variables);
+    if (variables.is_object()) {
+      for (const auto& [name, value] : variables.items()) {
         if (name == "messages" || name == "tools" || name == "add_generation_prompt")
           fail(ErrorCode::kInvalidArgument, "variables: '{}' is set by its own field", name);
         set(out, name, jinja::value_from_json(evaluator_, value, kInputOrigin));
       }
-    } else if (!input_.variables.is_null()) {
+    } else if (!variables.is_null()) {
       fail(ErrorCode::kInvalidArgument, "variables: expected an object");
     }
-    set(out, "tools", jinja::value_from_json(evaluator_, input_.tools, kInputOrigin));
+    set(out, "tools", jinja::value_from_json(evaluator_, value_of(input_.tools), kInputOrigin));
     set(out, "add_generation_prompt", Value::boolean(input_.add_generation_prompt));
     std::vector<Value> messages;
     messages.reserve(input_.messages.size());
@@ -82,8 +90,8 @@ class InputBuilder {
     auto out = std::make_shared<DictObject>();
     set(*out, "role", jinja::text_value(evaluator_, message.role, kInputOrigin));
     set(*out, "content", content(index));
-    if (message.fields.is_object()) {
-      for (const auto& [name, value] : message.fields.items())
+    if (const OrderedJson& fields = value_of(message.fields); fields.is_object()) {
+      for (const auto& [name, value] : fields.items())
         if (name != "role" && name != "content")
           evaluator_.dict_set(*out, jinja::text_value(evaluator_, name, kInputOrigin),
                               jinja::value_from_json(evaluator_, value, kInputOrigin));
@@ -201,7 +209,7 @@ ChatTemplate::Capabilities probe(const jinja::Program& program) {
   ChatTemplate::Capabilities can;
   const ChatTemplateLimits limits{200'000, 16u << 20, 1u << 20};
   const auto render = [&](std::vector<ChatMessage> messages,
-                          OrderedJson tools = nullptr) -> std::optional<MarkedString> {
+                          OrderedJsonPtr tools = nullptr) -> std::optional<MarkedString> {
     ChatInput input;
     input.messages = std::move(messages);
     input.tools = std::move(tools);
@@ -248,12 +256,14 @@ ChatTemplate::Capabilities probe(const jinja::Program& program) {
                               {"description", "probe"},
                               {"parameters", {{"type", "object"}, {"properties", OrderedJson::object()}}}}}};
   const auto without_tools = render({make("user")});
-  const auto with_tools = render({make("user")}, OrderedJson::array({tool}));
+  const auto with_tools = render({make("user")}, share(OrderedJson::array({tool})));
   can.tools = with_tools && without_tools && with_tools->view() != without_tools->view();
   return can;
 }
 
 }  // namespace
+
+OrderedJsonPtr share(OrderedJson value) { return std::make_shared<const OrderedJson>(std::move(value)); }
 
 ChatMessage ChatMessage::text(std::string role, std::string content) {
   ChatMessage message;
@@ -301,9 +311,9 @@ ChatTemplate ChatTemplate::parse(std::string_view source, std::string_view name)
 std::vector<RenderedSpan> ChatTemplate::render(const ChatInput& input) const {
   if (input.continue_final_message && input.add_generation_prompt)
     fail(ErrorCode::kInvalidArgument, "continue_final_message and add_generation_prompt exclude each other");
-  if (!input.tools.is_null() && !input.tools.is_array())
-    fail(ErrorCode::kInvalidArgument, "tools: expected an array");
-  const auto& chosen = impl_->choose(!input.tools.is_null());
+  const OrderedJson& tools = value_of(input.tools);
+  if (!tools.is_null() && !tools.is_array()) fail(ErrorCode::kInvalidArgument, "tools: expected an array");
+  const auto& chosen = impl_->choose(!tools.is_null());
   MarkedString prompt = run_program(*chosen.program, input, chosen.can, limits_);
   if (input.adapt_content) check_all_arrived(input, prompt);
   if (input.continue_final_message) cut_behind_last_message(input, prompt);

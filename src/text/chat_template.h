@@ -19,13 +19,13 @@
 #include <string_view>
 #include <vector>
 
-#include <nlohmann/json.hpp>
+#include "base/json.h"
 
 namespace triptych {
 
-/// JSON that keeps the order of an object's members: templates print tools in the order the client wrote
-/// them.
-using OrderedJson = nlohmann::ordered_json;
+/// A JSON value in the order the client wrote it, in which templates print it. Null pointer: null.
+using OrderedJsonPtr = std::shared_ptr<const OrderedJson>;
+OrderedJsonPtr share(OrderedJson value);
 
 /// One element of a message's content list, in the order the client gave.
 struct ContentPart {
@@ -44,7 +44,7 @@ struct ChatMessage {
   /// then.
   bool content_is_null = false;
   /// Further members of the message: tool_calls, tool_call_id, name, reasoning_content... An object or null.
-  OrderedJson fields;
+  OrderedJsonPtr fields;
 
   static ChatMessage text(std::string role, std::string content);
 };
@@ -57,8 +57,8 @@ struct ChatInput {
   /// "bos_token" -> "<s>", "eos_token", "pad_token", "unk_token"... A name that is absent is undefined in the
   /// template.
   std::map<std::string, std::string> special_tokens;
-  OrderedJson tools;  // array of tool schemas, or null
-  OrderedJson
+  OrderedJsonPtr tools;  // array of tool schemas, or null
+  OrderedJsonPtr
       variables;  // object of further variables (add_vision_id, enable_thinking, documents...), or null
   /// Trusted text that stands for an image or video part where the template only knows plain strings. Empty:
   /// such a part is then an error.

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "support/source_dir.h"
 #include "text/chat_template.h"
@@ -55,7 +57,7 @@ ChatMessage message_from_json(const OrderedJson& json) {
       message.parts.push_back({kind, part.value("text", "")});
     }
   }
-  message.fields = json;
+  message.fields = share(json);
   return message;
 }
 
@@ -64,8 +66,8 @@ ChatInput input_from_json(const OrderedJson& json) {
   for (const OrderedJson& message : json.at("messages")) input.messages.push_back(message_from_json(message));
   input.special_tokens = {
       {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}, {"pad_token", "<pad>"}};
-  if (json.contains("tools")) input.tools = json.at("tools");
-  if (json.contains("variables")) input.variables = json.at("variables");
+  if (json.contains("tools")) input.tools = share(json.at("tools"));
+  if (json.contains("variables")) input.variables = share(json.at("variables"));
   input.adapt_content = false;
   input.now = frozen_now();
   return input;

@@ -5,6 +5,8 @@
 #include <fstream>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/checkpoint_links.h"
 #include "base/error.h"
 #include "base/json.h"

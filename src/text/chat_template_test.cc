@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 
 namespace triptych {
@@ -150,9 +152,9 @@ TEST(ChatTemplate, MarksFollowTextThroughOperations) {
 
 TEST(ChatTemplate, RolesToolsAndVariablesAreMarkedSpecialTokensAreNot) {
   ChatInput in = input({ChatMessage::text("user<|x|>", "hi")});
-  in.tools = OrderedJson::parse(R"([{"type":"function","function":{"name":"<|t|>"}}])");
-  in.variables = {{"city", "<v>"}};
-  in.messages[0].fields = {{"name", "<n>"}};
+  in.tools = share(OrderedJson::parse(R"([{"type":"function","function":{"name":"<|t|>"}}])"));
+  in.variables = share({{"city", "<v>"}});
+  in.messages[0].fields = share({{"name", "<n>"}});
   EXPECT_EQ(marks("{{ bos_token }}{{ messages[0].role }}:{{ messages[0].content }}{{ messages[0].name }}|"
                   "{{ tools[0].function.name }}|{{ city }}{{ eos_token }}",
                   in),
@@ -161,8 +163,8 @@ TEST(ChatTemplate, RolesToolsAndVariablesAreMarkedSpecialTokensAreNot) {
 
 TEST(ChatTemplate, ToolsKeepTheOrderOfTheirMembers) {
   ChatInput in = input({ChatMessage::text("user", "hi")});
-  in.tools =
-      OrderedJson::parse(R"([{"type":"function","function":{"name":"z","arguments":{"b":1,"a":2.0}}}])");
+  in.tools = share(
+      OrderedJson::parse(R"([{"type":"function","function":{"name":"z","arguments":{"b":1,"a":2.0}}}])"));
   EXPECT_EQ(render("{{ tools|tojson }}{{ messages[0].content }}", in),
             R"([{"type": "function", "function": {"name": "z", "arguments": {"b": 1, "a": 2.0}}}]hi)");
 }
@@ -260,17 +262,17 @@ TEST(ChatTemplate, StrftimeNowUsesTheGivenClock) {
 
 TEST(ChatTemplate, BadInputFieldsAreNamed) {
   ChatInput in = input({ChatMessage::text("user", "hi")});
-  in.variables = {{"messages", 1}};
+  in.variables = share({{"messages", 1}});
   EXPECT_THAT(error_of(kPlain, in), HasSubstr("'messages'"));
-  in.variables = OrderedJson::array();
+  in.variables = share(OrderedJson::array());
   EXPECT_THAT(error_of(kPlain, in), HasSubstr("variables:"));
   in.variables = nullptr;
-  in.tools = "x";
+  in.tools = share("x");
   EXPECT_THAT(error_of(kPlain, in), HasSubstr("tools:"));
   in.tools = nullptr;
   OrderedJson deep = 1;
   for (int i = 0; i < 150; ++i) deep = OrderedJson::array({deep});
-  in.variables = {{"deep", deep}};
+  in.variables = share({{"deep", deep}});
   EXPECT_THAT(error_of(kPlain, in), HasSubstr("nested deeper"));
 }
 
@@ -334,7 +336,7 @@ TEST_F(Directory, NamedTemplates) {
   const auto found = ChatTemplate::from_directory(path_);
   EXPECT_THAT(found->names(), ElementsAre("default", "tool_use", "rag"));
   ChatInput in = input({ChatMessage::text("user", "x")});
-  in.tools = OrderedJson::array({OrderedJson::object()});
+  in.tools = share(OrderedJson::array({OrderedJson::object()}));
   EXPECT_EQ(to_text(found->render(in)), "t x1");
   try {
     rendered("other");

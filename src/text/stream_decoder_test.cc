@@ -6,6 +6,8 @@
 
 #include <random>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "support/source_dir.h"

@@ -4,6 +4,8 @@
 #include <limits>
 #include <string>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "text/base64.h"
 #include "text/bpe.h"

@@ -11,6 +11,8 @@
 #include <memory>
 #include <sstream>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 #include "support/source_dir.h"
 #include "text/stream_decoder.h"

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "base/checkpoint_links.h"
 #include "base/error.h"
 #include "base/json.h"

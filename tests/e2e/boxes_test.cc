@@ -1,4 +1,6 @@
 // Boxes in answers, by the program as users run it: in --json and drawn. The models say one fixed answer.
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 #include "e2e/program.h"
 #include "io/mapped_file.h"

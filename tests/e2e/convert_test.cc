@@ -7,6 +7,8 @@
 #include <functional>
 #include <map>
 
+#include <nlohmann/json.hpp>
+
 #include "e2e/program.h"
 #include "io/safetensors.h"
 #include "support/fixed_answer.h"

@@ -1,4 +1,6 @@
 // Files that flags name for writing: never an input, never half of one.
+#include <nlohmann/json.hpp>
+
 #include "e2e/program.h"
 #include "support/fixed_answer.h"
 

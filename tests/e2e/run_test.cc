@@ -1,6 +1,8 @@
 // triptych run, with the model that ships.
 #include <algorithm>
 
+#include <nlohmann/json.hpp>
+
 #include "e2e/program.h"
 
 namespace triptych::test {

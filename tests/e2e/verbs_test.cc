@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <functional>
 
+#include <nlohmann/json.hpp>
+
 #include "e2e/program.h"
 #include "io/safetensors.h"
 

@@ -1,4 +1,6 @@
 // Videos through the program: folders of frames against the reference's answers, animations, order, errors.
+#include <nlohmann/json.hpp>
+
 #include "e2e/program.h"
 #include "support/shared_dir.h"
 

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "benchmark/bench_compare.h"
 #include "only_errors.h"
 

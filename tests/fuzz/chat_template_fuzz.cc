@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "only_errors.h"
 #include "text/chat_template.h"
 #include "unicode/utf8.h"
@@ -28,11 +30,11 @@ ChatInput conversation(bool as_parts) {
     return out;
   };
   input.messages = {message("system"), message("user"), message("assistant"), message("user")};
-  input.messages[2].fields = OrderedJson::parse(
-      R"({"tool_calls": [{"id": "123456789", "type": "function", "function": {"name": "f", "arguments": {"x": 1.5}}}]})");
-  input.tools = OrderedJson::parse(
+  input.messages[2].fields = share(OrderedJson::parse(
+      R"({"tool_calls": [{"id": "123456789", "type": "function", "function": {"name": "f", "arguments": {"x": 1.5}}}]})"));
+  input.tools = share(OrderedJson::parse(
       R"([{"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object",
-          "properties": {"x": {"type": "number"}}, "required": ["x"]}}}])");
+          "properties": {"x": {"type": "number"}}, "required": ["x"]}}}])"));
   input.special_tokens = {{"bos_token", "<s>"}, {"eos_token", "</s>"}};
   input.now = std::tm{};
   input.adapt_content = !as_parts;

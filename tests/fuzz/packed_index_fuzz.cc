@@ -4,6 +4,8 @@
 #include <memory>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "only_errors.h"
 #include "weights/packed_weights.h"
 

@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 #include "engine/engine.h"
 #include "io/mapped_file.h"

@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "evaluation/eval.h"

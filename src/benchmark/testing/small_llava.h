@@ -1,6 +1,8 @@
 // A small model of LLaVA's shape for tests of this folder.
 #pragma once
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 #include "benchmark/published_shapes.h"
 

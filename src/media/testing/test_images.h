@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "media/image.h"
