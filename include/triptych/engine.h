@@ -37,7 +37,8 @@ struct TokenEvent {
   std::string text;  // what became certain with this token, whole characters; may be empty
 };
 
-/// Called after each token; returning false cancels the request.
+/// Called after each token, on the thread that steps; returning false cancels the request. It may not call
+/// the engine but for cancel().
 using TokenCallback = std::function<bool(const TokenEvent&)>;
 
 using RequestId = std::uint64_t;

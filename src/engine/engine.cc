@@ -211,10 +211,13 @@ bool Engine::find_room(const Sequence& s) {
   note_states();
   for (;;) {
     SequenceState next = state_of(s);
+    std::int64_t n_found = 0;
     if (!prefix_cache_->empty())
-      next.n_blocks =
-          prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes)) / kBlockTokens;
+      n_found = prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes));
+    next.n_blocks = n_found / kBlockTokens;
     if (scheduler_.admits(states_, next, pool_->n_free())) return true;
+    // What it begins with is the last to go, and stays while others run that will give back blocks.
+    if (n_found > 0 && prefix_cache_->size() == 1 && !running_.empty()) return false;
     if (!give_up_cached()) return false;
   }
 }

@@ -150,6 +150,25 @@ TEST(SharedBeginnings, SeveralSequencesAtOnceHoldOneCopy) {
   EXPECT_EQ(engine.n_media_encoded(), 1);
 }
 
+// Of four blocks two are kept and two are another's: the request that shares the former waits for the latter.
+TEST(SharedBeginnings, AreKeptForARequestThatWaitsForRoom) {
+  const std::vector<GenerationResult> alone = answers_alone();
+  Engine engine(model(), {.max_context_tokens = 192,
+                          .kv_cache_tokens = 256,
+                          .kv_cache_dtype = KvDType::kF32,
+                          .max_kept_sequences = 2});
+  SamplingParams one_token = long_answer();
+  one_token.max_tokens = 1;
+  engine.generate(ask(kQuestions[1].text, kQuestions[1].picture), one_token);
+  const auto other = engine.submit(ask(kQuestions[0].text, kQuestions[0].picture), one_token);
+  const auto sharing = engine.submit(ask(kQuestions[1].text, kQuestions[1].picture), long_answer());
+  while (engine.has_work()) engine.step();
+  EXPECT_TRUE(engine.take_result(other).has_value());
+  const GenerationResult result = engine.take_result(sharing).value();
+  EXPECT_GT(result.n_reused_tokens, 64);
+  expect_same(result, alone[1]);
+}
+
 TEST(Engine, TheSequenceOfForwardPromptGivesWayToRequests) {
   const std::vector<GenerationResult> alone = answers_alone();
   Engine engine(model(),

@@ -71,13 +71,12 @@ PrefixCache::Prefix PrefixCache::take(const PrefixKey& key) {
   out.blocks.reserve(n_whole + 1);
   out.blocks.assign(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(n_whole));
   out.n_tokens = n_tokens;
-  if (n_tokens % kBlockTokens != 0) {
-    if (pool_.n_free() > 0) {
+  if (n_tokens % kBlockTokens != 0) try {
       out.blocks.push_back(pool_.copy(blocks[n_whole]));
-    } else {
-      out.n_tokens -= n_tokens % kBlockTokens;
+    } catch (const Error& e) {
+      if (e.code() != ErrorCode::kOutOfMemory) throw;
+      out.n_tokens -= n_tokens % kBlockTokens;  // computed anew
     }
-  }
   pool_.share(blocks.first(n_whole));
   return out;
 }

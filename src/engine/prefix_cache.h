@@ -41,6 +41,7 @@ class PrefixCache {
 
   bool enabled() const noexcept { return max_entries_ > 0; }
   bool empty() const noexcept { return entries_.empty(); }
+  std::size_t size() const noexcept { return entries_.size(); }
 
   /// Blocks of a beginning of a prompt, referenced for the caller. The last may be a copy.
   struct Prefix {
@@ -50,8 +51,8 @@ class PrefixCache {
   /// Tokens at the beginning of `key` that are here; at least one is left out, whose logits are wanted. The
   /// entry that holds most of them is then evicted last.
   std::int64_t find(const PrefixKey& key);
-  /// The longest beginning of `key` that is here. Blocks that it shares in part are copied; where no block is
-  /// free for that, it ends before.
+  /// The longest beginning of `key` that is here. Blocks that it shares in part are copied; where there is no
+  /// memory for that, it ends before.
   Prefix take(const PrefixKey& key);
 
   /// Keeps a sequence of which `key` is in the cache, and a reference to each of its blocks. `n_prompt` of

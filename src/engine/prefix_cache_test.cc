@@ -112,6 +112,16 @@ TEST_F(PrefixCacheTest, WithoutAFreeBlockOnlyWholeOnesAreTaken) {
   EXPECT_EQ(prefix.blocks.size(), 2U);
 }
 
+TEST_F(PrefixCacheTest, ACopyThatFailsLeavesTheWholeBlocks) {
+  PrefixCache cache(pool_, 4, kAnyLength);
+  keep(cache, key_of(200));
+  pages_.fails_to_copy = true;
+  const PrefixCache::Prefix prefix = cache.take(key_of(150));
+  EXPECT_EQ(prefix.n_tokens, 128);
+  EXPECT_EQ(prefix.blocks.size(), 2U);
+  EXPECT_EQ(pool_.n_free(), 4);
+}
+
 TEST_F(PrefixCacheTest, TheEntryNotUsedForLongestGoes) {
   PrefixCache cache(pool_, 2, kAnyLength);
   const PrefixKey a = key_of({1, 2, 3});
