@@ -1,6 +1,9 @@
 // Which family a configuration means, and what the message says when it is none.
 #include <gmock/gmock.h>
 
+#include <map>
+#include <string>
+
 #include "base/error.h"
 #include "models/testing/tiny_models.h"
 
@@ -8,6 +11,7 @@ namespace triptych {
 namespace {
 
 using test::Geometry;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string why_refused(const Json& config) {
@@ -64,10 +68,27 @@ TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
 
 TEST(Registry, ConfigurationsThatNameNothing) {
   EXPECT_THAT(why_refused(Json::object()), HasSubstr("\"architectures\""));
+  EXPECT_THAT(why_refused({{"model_type", 3}}), HasSubstr("model_type"));
   EXPECT_THAT(why_refused({{"architectures", Json::array()}}), HasSubstr("missing or empty"));
   EXPECT_THAT(why_refused({{"architectures", {1}}}), HasSubstr("architectures"));
   EXPECT_THAT(why_refused({{"architectures", {std::string(5000, 'x')}}}), HasSubstr("xxx is not supported"));
   EXPECT_LT(why_refused({{"architectures", {std::string(5000, 'x')}}}).size(), 1000U);
+}
+
+// The reference reads the model type alone; programs that train leave the other out.
+TEST(Registry, TheModelTypeDecidesWithoutArchitectures) {
+  const std::map<std::string, std::string, std::less<>> others = {{"blip2", "blip-2"}, {"qwen_vl", "qwen"}};
+  for (const std::string_view family : test::kFamilies) {
+    auto files = test::tiny_files(family, Geometry::kSmall);
+    files.config.erase("architectures");
+    const auto other = others.find(family);
+    files.config["model_type"] = other == others.end() ? std::string(family) : other->second;
+    EXPECT_EQ(ModelRegistry::global().find(JsonView(files.config, "config.json")).name, family);
+    files.config["architectures"] = Json::array();
+    EXPECT_EQ(ModelRegistry::global().find(JsonView(files.config, "config.json")).name, family);
+  }
+  EXPECT_THAT(why_refused({{"model_type", "mllama"}}),
+              AllOf(HasSubstr("\"architectures\""), HasSubstr("\"mllama\"")));
 }
 
 // A class that families share, or that only some checkpoints of are meant.
