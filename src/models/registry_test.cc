@@ -75,6 +75,12 @@ TEST(Registry, ConfigurationsThatNameNothing) {
   EXPECT_LT(why_refused({{"architectures", {std::string(5000, 'x')}}}).size(), 1000U);
 }
 
+// A class that families share, or that only some checkpoints of are meant.
+TEST(Registry, SharedArchitecturesSayWhatIsMissing) {
+  EXPECT_THAT(why_refused({{"architectures", {"QWenLMHeadModel"}}}), HasSubstr("\"visual\""));
+  EXPECT_THAT(why_refused({{"model_type", "qwen"}}), HasSubstr("\"visual\""));
+}
+
 // The reference reads the model type alone; programs that train leave the other out.
 TEST(Registry, TheModelTypeDecidesWithoutArchitectures) {
   const std::map<std::string, std::string, std::less<>> others = {{"blip2", "blip-2"}, {"qwen_vl", "qwen"}};
@@ -91,11 +97,28 @@ TEST(Registry, TheModelTypeDecidesWithoutArchitectures) {
               AllOf(HasSubstr("\"architectures\""), HasSubstr("\"mllama\"")));
 }
 
-// A class that families share, or that only some checkpoints of are meant.
-TEST(Registry, SharedArchitecturesSayWhatIsMissing) {
-  EXPECT_THAT(why_refused({{"architectures", {"QWenLMHeadModel"}}}), HasSubstr("\"visual\""));
-  EXPECT_THAT(why_refused({{"architectures", {"LlavaLlamaForCausalLM"}}, {"image_aspect_ratio", "anyres"}}),
-              HasSubstr("LlavaNextForConditionalGeneration"));
+// The original repository has one class, and model types llava and llava_llama, for 1.5 and 1.6 alike.
+TEST(Registry, TilesTellOriginalLayoutsApart) {
+  const auto family_of = [](const Json& config) {
+    return ModelRegistry::global().find(JsonView(config, "config.json")).name;
+  };
+  for (const Json& named : {Json{{"architectures", {"LlavaLlamaForCausalLM"}}}, Json{{"model_type", "llava"}},
+                            Json{{"model_type", "llava_llama"}}}) {
+    Json config = named;
+    EXPECT_EQ(family_of(config), "llava") << config;
+    for (const char* ratio : {"pad", "square", "highres"}) {
+      config["image_aspect_ratio"] = ratio;
+      EXPECT_EQ(family_of(config), "llava") << config;
+    }
+    for (const char* ratio : {"anyres", "anyres_max_9"}) {
+      config["image_aspect_ratio"] = ratio;
+      EXPECT_EQ(family_of(config), "llava_next") << config;
+    }
+  }
+  // Converted checkpoints have no such key, and one that is left over decides nothing.
+  EXPECT_EQ(
+      family_of({{"model_type", "llava"}, {"text_config", Json::object()}, {"image_aspect_ratio", "anyres"}}),
+      "llava");
 }
 
 TEST(Registry, FlanT5VariantsAreRefusedByName) {
