@@ -51,7 +51,7 @@ TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
   const std::pair<const char*, const char*> cases[] = {
       {"Qwen3VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"},
       {"Qwen2_5_VLForConditionalGenerationX", "Qwen2_5_VLForConditionalGeneration"},
-      {"LlavaOnevisionForConditionalGeneration", "LlavaNextForConditionalGeneration"},
+      {"LlavaOnevisionForCausalLM", "LlavaLlamaForCausalLM"},
       {"LlavaMistralForCausalLM", "LlavaLlamaForCausalLM"},
       {"FuyuModel", "FuyuForCausalLM"},
       {"Blip3ForConditionalGeneration", "Blip2ForConditionalGeneration"},
