@@ -34,6 +34,10 @@ LlavaVisionConfig parse_vision(const JsonView& c) {
   }
   const std::string projector = c.get_string("mm_projector_type", "linear");
   if (projector != "mlp2x_gelu") refuse(c, "mm_projector_type", projector, "mlp2x_gelu");
+  // Features of several scales, and what pools or draws them anew before the projector.
+  if (c.get_bool("s2", false)) refuse(c, "s2", "true", "false");
+  const std::string resampler = c.get_string("mm_resampler_type", "");
+  if (!resampler.empty()) refuse(c, "mm_resampler_type", resampler, "null");
   const Json minus_two = -2;
   out.add_feature_layer(c.find("mm_vision_select_layer").value_or(JsonView(minus_two, c.path())));
   const std::string feature = c.get_string("mm_vision_select_feature", "patch");

@@ -39,9 +39,9 @@ struct LlavaOriginal {
   std::optional<AnyRes> anyres;           // pictures in tiles
   std::optional<ImageBrackets> brackets;  // <im_start> and <im_end>
 
-  /// Throws Error(kUnsupported) naming key and value for what is computed in another way: other towers and
-  /// projectors, other values of image_aspect_ratio ("highres", "crop_split"), of mm_patch_merge_type
-  /// ("spatial", "flat" with tiles), pinpoints given as a text.
+  /// Throws Error(kUnsupported) naming key and value for what is computed in another way: other towers,
+  /// resamplers and projectors, other values of image_aspect_ratio ("highres", "crop_split") and of
+  /// mm_patch_merge_type ("spatial", "flat" with tiles), pinpoints given as a text.
   static LlavaOriginal parse(const ModelSource& source);
 };
 

@@ -116,6 +116,9 @@ TEST(LlavaOriginal, WhatIsComputedInAnotherWayIsRefusedByKeyAndValue) {
               names("mm_vision_select_feature", "cls_patch"));
   EXPECT_THAT(with(plain(), "mm_vision_select_feature", "cls"), names("mm_vision_select_feature", "cls"));
   EXPECT_THAT(with(plain(), "mm_projector_type", "linear"), names("mm_projector_type", "linear"));
+  EXPECT_THAT(with(plain(), "s2", true), names("s2", "true"));
+  EXPECT_THAT(with(plain(), "mm_resampler_type", "spatial_pool"), names("mm_resampler_type", "spatial_pool"));
+  EXPECT_EQ(with(plain(), "mm_resampler_type", nullptr), "read");
   EXPECT_THAT(with(plain(), "mm_vision_tower", "google/siglip"), names("mm_vision_tower", "google/siglip"));
 }
 
