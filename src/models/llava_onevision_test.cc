@@ -130,15 +130,25 @@ TEST(LlavaOnevision, NewerTensorNames) {
     EXPECT_EQ(features_of(renamed, name), features_of(as_stored, name)) << name;
 }
 
-// The pooled map, and a newline after each of its rows.
 TEST(LlavaOnevision, TheCapComesFromTheConfiguration) {
-  const auto rows = [](const char* ratio) {
-    GoldenModel model(kGolden, [&](Json& c, WeightTable&) { c["vision_aspect_ratio"] = ratio; });
-    return static_cast<std::int64_t>(features_of(model, "capped_image").size()) /
-           model.model().info().hidden_size;
+  const auto tokens = [](const char* ratio) {
+    auto files = test::tiny_files("llava_onevision", Geometry::kSmall);
+    files.config["vision_aspect_ratio"] = ratio;
+    const TinyModel model(std::move(files));
+    return model->plan_media({.width_px = 84, .height_px = 84}, {}).n_tokens;
   };
-  EXPECT_LT(rows("anyres_max_2") + 20, rows("anyres_max_9"));
-  EXPECT_EQ(rows("anyres_max_9"), rows("anyres_max_100"));
+  // 3 x 3 tiles of 2 x 2 places; scaled to two views' 8 places: 6 // sqrt(36 / 8) is 2.
+  EXPECT_EQ(tokens("anyres_max_9"), 4 + 6 * 7);
+  EXPECT_EQ(tokens("anyres_max_100"), 4 + 6 * 7);
+  EXPECT_EQ(tokens("anyres_max_2"), 4 + 2 * 3);
+  // The processor counts by its own copy.
+  try {
+    GoldenModel model(kGolden, [](Json& c, WeightTable&) { c["vision_aspect_ratio"] = "anyres_max_9"; });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("processor_config.json"), HasSubstr("\"anyres_max_2\""),
+                                    HasSubstr("\"anyres_max_9\"")));
+  }
 }
 
 TEST(LlavaOnevision, WrongFieldsAreNamed) {
