@@ -3,6 +3,7 @@
 
     tools/make_golden.py MODEL OUT                                     four standard cases with pictures it draws
     tools/make_golden.py MODEL OUT --case one photo.jpg "What is it?"  cases of your own: a name, pictures and texts
+    tools/make_golden.py MODEL OUT --video one 1.png 2.png "And then?" the pictures are the frames of one video
     triptych verify MODEL --golden OUT
 
 Everything runs in float32 on the processor, one conversation at a time, without padding, greedily. OUT receives golden.json
@@ -33,6 +34,8 @@ def parse_arguments():
     parser.add_argument("out", type=pathlib.Path, help="directory to write")
     parser.add_argument("--case", nargs="+", action="append", metavar="NAME PART", default=[],
                         help="a case: its name, then pictures (files) and texts in order; may be repeated")
+    parser.add_argument("--video", nargs="+", action="append", metavar="NAME PART", default=[],
+                        help="a case whose pictures are the frames of one video, two a second; may be repeated")
     parser.add_argument("--steps", type=int, default=12, help="greedy tokens, the stop token ignored (default 12)")
     parser.add_argument("--to-stop", action="store_true", help="instead run to the stop token, --steps at most")
     parser.add_argument("--taps", type=int, default=2, help="record modules in the first N cases (default 2)")
@@ -81,6 +84,9 @@ def open_model(directory):
     # Pillow's image processor where there are several: its numbers do not depend on the machine.
     try:
         processor = transformers.AutoProcessor.from_pretrained(directory, backend="pil")
+    except ImportError:  # there is no such video processor
+        processor = transformers.AutoProcessor.from_pretrained(directory)
+        processor.image_processor = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
     except TypeError:
         processor = transformers.AutoProcessor.from_pretrained(directory, use_fast=False)
     complete_processor(processor, config)
@@ -96,17 +102,24 @@ def complete_processor(processor, config):
         processor.num_additional_image_tokens = 1 if "clip" in vision.model_type else 0  # the class token
 
 
-def make_inputs(processor, parts, out):
+def make_inputs(processor, parts, out, is_video):
     from PIL import Image
     pictures = [Image.open(out / part["image"]).convert("RGB") for part in parts if "image" in part]
     if getattr(processor, "chat_template", None):
         content = [{"type": "image"} if "image" in part else {"type": "text", "text": part["text"]} for part in parts]
+        if is_video:
+            content = [{"type": "video"}] + [part for part in content if part["type"] == "text"]
         prompt = processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False,
                                                add_generation_prompt=True)
     else:
         prompt = "".join(part.get("text", "") for part in parts)
     arguments = {"text": prompt, "return_tensors": "pt"}
-    if pictures:
+    if is_video:
+        import numpy
+        import torch
+        frames = torch.from_numpy(numpy.stack([numpy.asarray(picture) for picture in pictures])).permute(0, 3, 1, 2)
+        arguments.update(videos=[frames], videos_kwargs={"do_sample_frames": False})
+    elif pictures:
         arguments["images"] = pictures
     return prompt, dict(processor(**arguments))
 
@@ -124,9 +137,9 @@ def record_taps(model, store):
             if STAGES.search(name) or BLOCKS.search(name) or FIRST_BLOCK.search(name)]
 
 
-def run_case(model, processor, parts, out, arguments, with_taps):
+def run_case(model, processor, parts, out, arguments, with_taps, is_video):
     import torch
-    prompt, inputs = make_inputs(processor, parts, out)
+    prompt, inputs = make_inputs(processor, parts, out, is_video)
     store = {}
     for name, value in inputs.items():
         if torch.is_tensor(value):
@@ -144,7 +157,7 @@ def run_case(model, processor, parts, out, arguments, with_taps):
     store["step_logits"] = torch.cat([step.float() for step in done.logits])
     ids = done.sequences[0].tolist()[-len(done.logits):]
     best = torch.topk(store["step_logits"], 2).values
-    case = {"parts": parts, "prompt": prompt, "input_ids": inputs["input_ids"][0].tolist(), "generated_ids": ids,
+    case = {"parts": parts, **({"video": True, "fps": 2.0} if is_video else {}), "prompt": prompt, "input_ids": inputs["input_ids"][0].tolist(), "generated_ids": ids,
             "margins": [round(float(a - b), 4) for a, b in best],
             "text": processor.tokenizer.decode(ids, skip_special_tokens=True)}
     return case, store
@@ -157,11 +170,12 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     model, processor = open_model(arguments.model)
     report = {"reference": f"transformers {transformers.__version__}, float32, eager", "cases": []}
-    for name, *parts in arguments.case or standard_cases(arguments.out):
+    cases = arguments.case or ([] if arguments.video else standard_cases(arguments.out))
+    for is_video, (name, *parts) in [(False, case) for case in cases] + [(True, case) for case in arguments.video]:
         if not parts or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             sys.exit(f"--case {name}: a name of letters and digits, then at least one part")
         case, store = run_case(model, processor, take_parts(parts, arguments.out), arguments.out, arguments,
-                               len(report["cases"]) < arguments.taps)
+                               len(report["cases"]) < arguments.taps, is_video)
         save_file({key: value.contiguous() for key, value in store.items()}, str(arguments.out / f"{name}.safetensors"))
         report["cases"].append({"name": name, **case})
         print(f"{name}: {len(case['input_ids'])} tokens, {sum(key.startswith('tap.') for key in store)} taps, "

@@ -21,10 +21,12 @@ import numpy as np
 import torch
 from PIL import Image
 from transformers import (BlipImageProcessorPil, CLIPImageProcessorPil, FuyuImageProcessorPil, LlavaNextImageProcessorPil,
-                          Qwen2VLImageProcessorPil)
+                          LlavaOnevisionImageProcessorPil, Qwen2VLImageProcessorPil)
 from transformers.utils import logging
 from transformers.models.fuyu.processing_fuyu import FuyuProcessor
 from transformers.models.llava_next.processing_llava_next import LlavaNextProcessor
+from transformers.models.llava_onevision.modeling_llava_onevision import LlavaOnevisionModel
+from transformers.models.llava_onevision.processing_llava_onevision import LlavaOnevisionProcessor
 
 warnings.filterwarnings("ignore")
 logging.set_verbosity_error()
@@ -87,6 +89,29 @@ class LlavaNext:
         assert views == 1 + rows * cols
         kept = unpad_image(torch.zeros(1, rows * 24, cols * 24), size)
         return 576 + kept.shape[1] * (kept.shape[2] + 1)
+
+
+class LlavaOnevision:
+    """384 pixels in patches of 14, 1 to 6 tiles both ways, anyres_max_9."""
+    def __init__(self):
+        self.image_processor = LlavaOnevisionImageProcessorPil()
+        self.num_image_tokens, self.vision_aspect_ratio = 729, "anyres_max_9"
+        self._get_unpadded_features = types.MethodType(LlavaOnevisionProcessor._get_unpadded_features, self)
+        self.config = types.SimpleNamespace(image_grid_pinpoints=self.image_processor.image_grid_pinpoints,
+                                            vision_config=types.SimpleNamespace(image_size=384, patch_size=14))
+
+    def count(self, w, h):
+        return LlavaOnevisionProcessor._get_number_of_features(self, h, w, 384, 384)
+
+    def between_px(self, w, h):
+        return 0
+
+    def run(self, image):
+        """The rows of the packing code that the model runs on the features."""
+        out = self.image_processor(image, return_tensors="np")
+        views = torch.zeros(out["pixel_values"].shape[1], 729, 1)
+        rows, _ = LlavaOnevisionModel.pack_image_features(self, [views], [[int(x) for x in out["image_sizes"][0]]], torch.zeros(1), "anyres_max_9")
+        return len(rows[0])
 
 
 class Qwen2:
@@ -170,6 +195,7 @@ def main():
     families = {
         "llava": Fixed(CLIPImageProcessorPil(size={"shortest_edge": 336}, crop_size={"height": 336, "width": 336}), 576, (1, 3, 336, 336), short_336),
         "llava_next": LlavaNext(),
+        "llava_onevision": LlavaOnevision(),
         "qwen2_vl": Qwen2(),
         "fuyu": Fuyu(),
         "blip2": Fixed(BlipImageProcessorPil(size={"height": 224, "width": 224}), 32, (1, 3, 224, 224)),

@@ -1,4 +1,5 @@
 // Sources: config.json of llava-hf/llava-1.5-7b-hf and -13b-hf, llava-hf/llava-v1.6-mistral-7b-hf,
+// llava-hf/llava-onevision-qwen2-0.5b-ov-hf and -7b-ov-hf,
 // Qwen/Qwen2-VL-2B- and 7B-Instruct, Qwen/Qwen2.5-VL-3B- and 7B-Instruct, adept/fuyu-8b; llava-0.5b pairs
 // google/siglip-so400m-patch14-384 with Qwen/Qwen2-0.5B.
 #include "benchmark/published_shapes.h"
@@ -49,6 +50,26 @@ constexpr std::string_view kLlavaNextMistral7b = R"({"architectures": ["LlavaNex
   "rope_theta": 1000000.0, "sliding_window": null, "vocab_size": 32064}, "vision_config": {
   "model_type": "clip_vision_model", "hidden_size": 1024, "image_size": 336, "intermediate_size": 4096,
   "num_attention_heads": 16, "num_hidden_layers": 24, "patch_size": 14}})";
+
+constexpr std::string_view kLlavaOnevisionHalfB =
+    R"({"architectures": ["LlavaOnevisionForConditionalGeneration"],
+  "model_type": "llava_onevision", "image_token_index": 151646, "video_token_index": 151647,
+  "tie_word_embeddings": true, "vision_aspect_ratio": "anyres_max_9", "text_config": {"model_type": "qwen2",
+  "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14,
+  "num_key_value_heads": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+  "tie_word_embeddings": true, "vocab_size": 152000}, "vision_config": {"model_type": "siglip_vision_model",
+  "hidden_size": 1152, "image_size": 384, "intermediate_size": 4304, "num_attention_heads": 16,
+  "num_hidden_layers": 26, "patch_size": 14}})";
+
+constexpr std::string_view kLlavaOnevision7b =
+    R"({"architectures": ["LlavaOnevisionForConditionalGeneration"],
+  "model_type": "llava_onevision", "image_token_index": 151646, "video_token_index": 151647,
+  "tie_word_embeddings": false, "vision_aspect_ratio": "anyres_max_9", "text_config": {"model_type": "qwen2",
+  "hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28, "num_attention_heads": 28,
+  "num_key_value_heads": 4, "max_position_embeddings": 32768, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+  "tie_word_embeddings": false, "vocab_size": 152128}, "vision_config": {"model_type": "siglip_vision_model",
+  "hidden_size": 1152, "image_size": 384, "intermediate_size": 4304, "num_attention_heads": 16,
+  "num_hidden_layers": 26, "patch_size": 14}})";
 
 constexpr std::string_view kQwen2Vl2b = R"({"architectures": ["Qwen2VLForConditionalGeneration"],
   "model_type": "qwen2_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
@@ -108,6 +129,8 @@ const std::vector<PublishedShape>& published_shapes() {
       {"llava-1.5-7b", "CLIP ViT-L/14 at 336, Vicuna 7B", kLlava7b},
       {"llava-1.5-13b", "CLIP ViT-L/14 at 336, Vicuna 13B", kLlava13b},
       {"llava-1.6-mistral-7b", "CLIP ViT-L/14 at 336 in tiles, Mistral 7B", kLlavaNextMistral7b},
+      {"llava-onevision-0.5b", "SigLIP so400m/14 at 384 in tiles, Qwen2 0.5B", kLlavaOnevisionHalfB},
+      {"llava-onevision-7b", "SigLIP so400m/14 at 384 in tiles, Qwen2 7B", kLlavaOnevision7b},
       {"qwen2-vl-2b", "ViT of 32 blocks, Qwen2 1.5B", kQwen2Vl2b},
       {"qwen2-vl-7b", "ViT of 32 blocks, Qwen2 7B", kQwen2Vl7b},
       {"qwen2.5-vl-3b", "windowed ViT of 32 blocks, Qwen2.5 3B", kQwen25Vl3b},

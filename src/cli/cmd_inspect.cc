@@ -66,7 +66,8 @@ struct Inspection {
 std::string architecture_of(const JsonView& config) {
   if (const auto list = config.find("architectures"); list && list->is_array())
     for (const JsonView& item : list->items()) return item.as_string();
-  return "unknown";
+  const auto type = config.find("model_type");
+  return type && type->is_string() ? "model_type " + type->as_string() : "unknown";
 }
 
 struct DTypeShare {

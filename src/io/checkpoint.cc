@@ -105,6 +105,7 @@ Checkpoint Checkpoint::open(const fs::path& directory, const CheckpointOptions& 
   out.directory_ = fs::canonical(directory, error);
   if (error) fail(ErrorCode::kIo, "{}: {}", directory.string(), error.message());
   out.links_ = options.links;
+  out.refuse_adapters();
   std::optional<Json> config = out.json_file("config.json");
   if (!config) fail(ErrorCode::kNotFound, "{}: config.json is missing", directory.string());
   if (!config->is_object()) fail(ErrorCode::kInvalidFile, "config.json: expected an object");
@@ -180,6 +181,18 @@ std::optional<std::string> Checkpoint::other_safetensors() const {
          directory_.string(), list_names(names));
   if (names.empty()) return std::nullopt;
   return names.front();
+}
+
+// An adapter changes the weights it is loaded over, as the reference does without being asked; left out, the
+// answers would be another model's.
+void Checkpoint::refuse_adapters() const {
+  for (const std::string_view name :
+       {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"})
+    if (file(name))
+      fail(ErrorCode::kUnsupported,
+           "{}: {}: adapters are not applied; expected weights that the adapter is merged into, without its "
+           "files",
+           directory_.string(), name);
 }
 
 void Checkpoint::load_weights() {

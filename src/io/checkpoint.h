@@ -35,7 +35,7 @@ bool is_plain_file_name(std::string_view name) noexcept;
 class Checkpoint {
  public:
   /// Throws Error(kNotFound) naming what is missing (every missing shard at once), kInvalidFile for broken
-  /// files.
+  /// files, kUnsupported for a folder with an adapter (adapter_config.json, adapter_model.*).
   static Checkpoint open(const std::filesystem::path& directory, const CheckpointOptions& options = {});
 
   const std::filesystem::path& directory() const noexcept { return directory_; }
@@ -57,6 +57,7 @@ class Checkpoint {
   std::optional<Json> json_file(std::string_view name) const;
 
  private:
+  void refuse_adapters() const;
   void load_weights();
   void load_sharded(const std::string& index_name, const std::string& index_text, bool is_torch);
   std::optional<std::string> other_safetensors() const;

@@ -46,6 +46,18 @@ void write_two_shards(const TempDir& dir, const std::string& a = "a", const std:
   dir.write(kIndex, index_of({{a, kShard1}, {b, kShard2}}));
 }
 
+// The reference loads an adapter that lies beside the weights; without it the answers are the base model's.
+TEST(Checkpoint, AdaptersAreRefused) {
+  for (const char* name : {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"})
+    for (const bool with_weights : {true, false}) {
+      const TempDir dir;
+      if (with_weights) write_two_shards(dir);
+      dir.write(name, "{}");
+      EXPECT_THAT(error_of([&] { Checkpoint::open(dir.path()); }, ErrorCode::kUnsupported),
+                  AllOf(HasSubstr(name), HasSubstr("adapters are not applied")));
+    }
+}
+
 class Case14 : public testing::TestWithParam<std::pair<const char*, const char*>> {
  protected:
   void SetUp() override { write_two_shards(dir_, a_, b_); }

@@ -38,9 +38,10 @@ LlamaDefaults llama_defaults(std::string_view type, const JsonView& text_config)
        text_config.path(), type);
 }
 
-LlamaConfig parse_llama_text(const JsonView& config, bool force_tie) {
+LlamaConfig parse_llama_text(const JsonView& config, bool force_tie, std::string_view default_type) {
   const JsonView text = config.at("text_config");
-  LlamaConfig out = LlamaConfig::parse(text, llama_defaults(text.get_string("model_type", "llama"), text));
+  LlamaConfig out =
+      LlamaConfig::parse(text, llama_defaults(text.get_string("model_type", default_type), text));
   if (!out.tie_stated && config.has("tie_word_embeddings")) {
     out.tie_stated = true;
     out.tie_word_embeddings = config.get_bool("tie_word_embeddings", false);

@@ -14,8 +14,8 @@ namespace triptych {
 /// Anything else throws Error(kUnsupported), naming `text_config`'s field.
 LlamaDefaults llama_defaults(std::string_view model_type, const JsonView& text_config);
 
-/// text_config of a composed configuration ("llama" where it has no model_type). tie_word_embeddings is
-/// looked for there, then at the top; `force_tie` overrides.
-LlamaConfig parse_llama_text(const JsonView& config, bool force_tie);
+/// text_config of a composed configuration (of `default_type` where it has no model_type).
+/// tie_word_embeddings is looked for there, then at the top; `force_tie` overrides.
+LlamaConfig parse_llama_text(const JsonView& config, bool force_tie, std::string_view default_type = "llama");
 
 }  // namespace triptych

@@ -1,7 +1,7 @@
 // LLaVA-1.5: a CLIP (or SigLIP) tower, a two-layer projector, a LLaMA-like decoder.
 //   Liu et al., "Improved Baselines with Visual Instruction Tuning" (2023), section 3.
 //   Reference: transformers 5.24, models/llava/modeling_llava.py, processing_llava.py; the original
-//   repository's layout (LlavaLlamaForCausalLM: flat configuration, mm_projector names) is read too.
+//   repository's layout (LlavaLlamaForCausalLM) is read too (models/llava_original.h).
 // Shapes: P patches, S rows of the tower (P, and the class token), Dv tower width, D language width, T
 // tokens, V vocabulary. Deviations: EXIF orientation is applied before the processor and alpha is composited
 // over white (the reference does neither).
@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "models/clip_image_processor.h"
 #include "models/llama_text.h"
+#include "models/llava_original.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/llama_decoder.h"
@@ -39,6 +40,7 @@ struct LlavaConfig {
   LlavaVisionConfig vision;
   std::int32_t image_token_id = 32000;
   ClipImageProcessor processor;
+  std::optional<ImageBrackets> brackets;  // tokens around a picture, original layout only
 
   static LlavaConfig parse(const ModelSource& source);
   static LlavaConfig parse_original(const ModelSource& source);
@@ -46,7 +48,7 @@ struct LlavaConfig {
 
 LlavaConfig LlavaConfig::parse(const ModelSource& source) {
   const JsonView& c = source.config;
-  if (!c.has("text_config")) return parse_original(source);
+  if (is_llava_original(c)) return parse_original(source);
   LlavaConfig out;
   out.text = parse_llama_text(c, source.tie_word_embeddings);
   out.vision = LlavaVisionConfig::parse(c);
@@ -60,41 +62,15 @@ LlavaConfig LlavaConfig::parse(const ModelSource& source) {
   return out;
 }
 
-// The original repository: one flat LLaMA configuration, the tower by name, pictures padded to a square.
 LlavaConfig LlavaConfig::parse_original(const ModelSource& source) {
-  const JsonView& c = source.config;
+  const LlavaOriginal original = LlavaOriginal::parse(source);
   LlavaConfig out;
-  // Its model_type is "llava" or "llava_llama"; the numbers are LLaMA's.
-  out.text = LlamaConfig::parse(c, llama_defaults("llama", c));
-  out.text.tie_word_embeddings = out.text.tie_word_embeddings || source.tie_word_embeddings;
-  const std::string tower = c.at("mm_vision_tower").as_string();
-  ClipVisionConfig& v = out.vision.tower;
-  v.hidden_size = 1024;
-  v.intermediate_size = 4096;
-  v.n_layers = 24;
-  v.n_heads = 16;
-  v.patch_size_px = 14;
-  if (tower.ends_with("clip-vit-large-patch14-336")) {
-    v.image_size_px = 336;
-  } else if (tower.ends_with("clip-vit-large-patch14")) {
-    v.image_size_px = 224;
-  } else {
-    fail(ErrorCode::kUnsupported,
-         "{}.mm_vision_tower: \"{}\" is not supported; supported: clip-vit-large-patch14-336, "
-         "clip-vit-large-patch14",
-         c.path(), tower);
-  }
-  const std::string projector = c.get_string("mm_projector_type", "linear");
-  if (projector != "mlp2x_gelu")
-    fail(ErrorCode::kUnsupported, "{}.mm_projector_type: \"{}\" is not supported; supported: mlp2x_gelu",
-         c.path(), projector);
-  const Json minus_two = -2;
-  out.vision.add_feature_layer(c.find("mm_vision_select_layer").value_or(JsonView(minus_two, c.path())));
-  out.vision.drop_first_row = c.get_string("mm_vision_select_feature", "patch") == "patch";
-  // The vocabulary has no image token: pictures take an id behind it, which never reaches the embedding.
-  out.image_token_id = static_cast<std::int32_t>(out.text.vocab_size);
-  out.processor = ClipImageProcessor::clip(v.image_size_px);
-  out.processor.do_pad = c.get_string("image_aspect_ratio", "square") == "pad";
+  out.text = original.text;
+  out.vision = original.vision;
+  out.image_token_id = original.image_token_id;
+  out.processor = ClipImageProcessor::clip(out.vision.tower.image_size_px);
+  out.processor.do_pad = original.do_pad;
+  out.brackets = original.brackets;
   return out;
 }
 
@@ -132,7 +108,7 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
         size ? fmt::format("{}x{}", size->width_px, size->height_px) : "sizes that depend on the picture");
   WeightProvider& weights = *source.weights;
   weights.rename([](std::string_view name) { return canonical_weight_name(name); });
-  if (!weights.has("vision_tower.embeddings.patch_embedding.weight") && !source.config.has("text_config"))
+  if (!weights.has("vision_tower.embeddings.patch_embedding.weight") && is_llava_original(source.config))
     fail(ErrorCode::kNotFound,
          "the checkpoint holds no vision tower; give the checkpoint of {} as --vision-tower",
          source.config.get_string("mm_vision_tower", "the tower"));
@@ -143,7 +119,7 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
 
   info_.family = "llava";
   info_.architecture =
-      source.config.has("text_config") ? "LlavaForConditionalGeneration" : "LlavaLlamaForCausalLM";
+      is_llava_original(source.config) ? "LlavaLlamaForCausalLM" : "LlavaForConditionalGeneration";
   info_.vocab_size = c.text.vocab_size;
   info_.hidden_size = c.text.hidden_size;
   info_.n_layers = c.text.n_layers;
@@ -167,7 +143,7 @@ MediaPlan Llava::plan_media(const MediaMeta& meta, const MediaOptions&) const {
           .grid_h = grid,
           .grid_w = grid,
           .n_tokens = config_.vision.tokens_per_picture(),
-          .n_prompt_tokens = config_.vision.tokens_per_picture()};
+          .n_prompt_tokens = config_.vision.tokens_per_picture() + (config_.brackets ? 2 : 0)};
 }
 
 Tensor Llava::preprocess(std::span<const Image> frames, const MediaPlan&, ThreadPool* pool) const {
@@ -175,6 +151,9 @@ Tensor Llava::preprocess(std::span<const Image> frames, const MediaPlan&, Thread
 }
 
 PromptLayout Llava::expand_prompt(std::span<const std::int32_t> ids, std::span<const MediaPlan> plans) const {
+  if (config_.brackets)
+    return expand_in_place(config_.brackets->around(ids, config_.image_token_id), config_.image_token_id,
+                           plans);
   return expand_in_place(ids, config_.image_token_id, plans);
 }
 
@@ -197,16 +176,12 @@ TensorView Llava::forward(ExecContext& cx, const Batch& batch) const {
 void register_llava(ModelRegistry& registry) {
   registry.add({.name = "llava",
                 .architectures = {"LlavaForConditionalGeneration", "LlavaLlamaForCausalLM"},
-                .matches =
-                    [](const JsonView& c) {
-                      // The original repository used one class for 1.5 and 1.6; tiling is what tells them
-                      // apart.
-                      return c.get_string("image_aspect_ratio", "") != "anyres";
-                    },
+                // The original repository used one class for 1.5 and 1.6; tiles tell them apart.
+                .matches = [](const JsonView& c) { return !is_llava_original(c) || !is_tiled_original(c); },
                 .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); },
-                .matches_when =
-                    "without tiles; image_aspect_ratio \"anyres\" is LLaVA-1.6 in its original layout, which "
-                    "LlavaNextForConditionalGeneration reads when it is converted"});
+                .matches_when = "without tiles; with image_aspect_ratio \"anyres\" it is "
+                                "LlavaNextForConditionalGeneration",
+                .model_types = {"llava_llama"}});
 }
 
 }  // namespace triptych

@@ -6,6 +6,8 @@
 #include "backend/cpu/cpu_backend.h"
 #include "base/error.h"
 #include "models/model.h"
+#include "models/testing/golden_run.h"
+#include "support/source_dir.h"
 #include "weights/weight_providers.h"
 
 namespace triptych {
@@ -81,6 +83,42 @@ TEST(Llava, WrongFieldsAreNamed) {
   EXPECT_NE(message(R"("model_type": "dinov2")", "").find("dinov2"), std::string::npos);
   EXPECT_NE(message(kClip, R"("projector_hidden_act": "mish", )").find("projector_hidden_act"),
             std::string::npos);
+}
+
+// Published towers end before the last layer of their configuration where a feature layer makes the rest
+// superfluous; the reference does not miss it.
+TEST(Llava, LayersOfTheTowerThatNobodyReadsMayBeMissing) {
+  const auto golden = test::source_dir() / "tests/data/golden/llava";  // four layers, feature layer -2
+  const auto without = [](const std::string& layer) {
+    return [layer](Json&, WeightTable& weights) {
+      EXPECT_GT(weights.erase_if([&](const WeightEntry& entry) {
+        return entry.name.starts_with("vision_tower.vision_model.encoder.layers." + layer + ".");
+      }),
+                0U);
+    };
+  };
+  const auto features = [&](test::GoldenModel& model, ExecObserver* observer) {
+    const std::vector<MediaItem> items = model.read_media(golden, model.cases(golden).front(), {});
+    Arena arena;
+    ExecContext cx(model.backend(), arena, observer);
+    const Tensor rows = Tensor::copy_of(model.model().encode_media(cx, items));
+    return std::vector<float>(rows.f32(), rows.f32() + rows.view().numel());
+  };
+  test::GoldenModel whole(golden);
+  test::GoldenModel shorter(golden, without("3"));
+  EXPECT_EQ(features(shorter, nullptr), features(whole, nullptr));
+  test::TapCopies taps;
+  EXPECT_EQ(features(shorter, &taps), features(whole, nullptr));
+  EXPECT_EQ(taps.taps.count("model.vision_tower.encoder.layers.2"), 1U);
+  EXPECT_EQ(taps.taps.count("model.vision_tower.encoder.layers.3"), 0U);
+  EXPECT_EQ(taps.taps.count("model.vision_tower.post_layernorm"), 0U);  // it is the last layer's
+  try {
+    test::GoldenModel broken(golden, without("2"));
+    FAIL() << "a layer that is read is missing";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("encoder.layers.2.layer_norm1.weight"), std::string::npos)
+        << error.what();
+  }
 }
 
 }  // namespace

@@ -188,17 +188,22 @@ class ModelRegistry {
     std::function<std::unique_ptr<Model>(const ModelSource&)> load;
     std::string matches_when = {};  // what `matches` asks for, for the message when it does not hold
     bool takes_videos = false;
+    /// model_type of configurations without "architectures", besides the family's name.
+    std::vector<std::string> model_types = {};
   };
 
   /// All families of this build.
   static const ModelRegistry& global();
   void add(Family family) { families_.push_back(std::move(family)); }
   const std::vector<Family>& families() const noexcept { return families_; }
-  /// The family of a configuration. Throws Error(kUnsupported) that names the architecture, the nearest and
-  /// all supported, or what a supported architecture lacks.
+  /// The family of a configuration, by "architectures" or, without, by "model_type". Throws
+  /// Error(kUnsupported) that names the architecture, the nearest and all supported, or what a supported
+  /// architecture lacks.
   const Family& find(const JsonView& config) const;
 
  private:
+  const Family& find_by_model_type(const JsonView& config) const;
+
   std::vector<Family> families_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "models/model.h"
 
@@ -13,13 +14,23 @@ namespace triptych {
 PromptLayout expand_in_place(std::span<const std::int32_t> ids, std::int32_t placeholder,
                              std::span<const MediaPlan> plans);
 
+/// The same with placeholders of two kinds: the i-th of `image` is the i-th picture's, the i-th of `video`
+/// the i-th video's.
+struct MediaPlaceholders {
+  std::int32_t image = -1;
+  std::int32_t video = -1;
+};
+PromptLayout expand_in_place(std::span<const std::int32_t> ids, const MediaPlaceholders& placeholders,
+                             std::span<const MediaPlan> plans);
+
 /// The picture's n_tokens placeholders first, then all other ids in order (BOS after the picture), positions
 /// 0, 1, 2, ...; for families of one picture. Throws as expand_in_place.
 PromptLayout expand_image_first(std::span<const std::int32_t> ids, std::int32_t placeholder,
                                 std::span<const MediaPlan> plans);
 
-/// Throws Error(kInvalidArgument): "the prompt has N image placeholders (<image>) but M images were given".
-void check_placeholder_count(std::int64_t n_placeholders, std::int64_t n_items);
+/// Throws Error(kInvalidArgument): "the prompt has N image placeholders but M images were given".
+void check_placeholder_count(std::int64_t n_placeholders, std::int64_t n_items,
+                             std::string_view kind = "image");
 
 /// Ids of a step with the rows that media replace set to 0, so that a placeholder need not be a row of the
 /// table. In the arena.

@@ -49,10 +49,10 @@ WindowConfig WindowConfig::parse(const JsonView& v, const QwenVisionConfig& visi
          v.path(), vision.merge_size * vision.patch_size_px, window_px);
   out.sees_frame.assign(static_cast<std::size_t>(vision.depth), false);
   const auto mark = [&](std::int64_t block) {
-    if (block < vision.depth) out.sees_frame[static_cast<std::size_t>(block)] = true;
+    if (block >= 0 && block < vision.depth) out.sees_frame[static_cast<std::size_t>(block)] = true;
   };
   if (const auto list = v.find("fullatt_block_indexes")) {
-    for (const JsonView& item : list->items()) mark(item.as_int(0, 1 << 20));
+    for (const JsonView& item : list->items()) mark(item.as_int(-(1 << 20), 1 << 20));
   } else {
     for (const int block : {7, 15, 23, 31}) mark(block);
   }

@@ -104,6 +104,8 @@ TEST(Qwen25Vl, FullAttentionBlocksComeFromTheConfiguration) {
   };
   EXPECT_EQ(apart(with("fullatt_block_indexes", {3, 1, 40}), as_stored), 0.0F);
   EXPECT_GT(apart(with("fullatt_block_indexes", {0, 2}), as_stored), 1e-2F);
+  // Numbers of no block mean none: the reference asks whether the running block's is in the list.
+  EXPECT_EQ(apart(with("fullatt_block_indexes", {-1}), with("fullatt_block_indexes", Json::array())), 0.0F);
   EXPECT_GT(apart(with("window_size", 56), as_stored), 1e-2F);
   // A window as large as the picture is full attention.
   EXPECT_LT(apart(with("window_size", 2800), with("fullatt_block_indexes", {0, 1, 2, 3})), 1e-4F);
@@ -116,7 +118,7 @@ TEST(Qwen25Vl, WrongCheckpointsAreRefused) {
               HasSubstr("out_hidden_size"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["window_size"] = 13; }),
               HasSubstr("window_size"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["fullatt_block_indexes"] = {-1}; }),
+  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["fullatt_block_indexes"] = {0.5}; }),
               HasSubstr("fullatt_block_indexes"));
   EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["tokens_per_second"] = 0; }),
               HasSubstr("tokens_per_second"));

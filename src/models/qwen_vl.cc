@@ -491,7 +491,8 @@ void register_qwen_vl(ModelRegistry& registry) {
                 // Qwen's text-only models share the class; only the visual part tells them apart.
                 .matches = [](const JsonView& c) { return c.has("visual"); },
                 .load = [](const ModelSource& source) { return std::make_unique<QwenVl>(source); },
-                .matches_when = "with a \"visual\" object (Qwen-VL), not as a text-only Qwen"});
+                .matches_when = "with a \"visual\" object (Qwen-VL), not as a text-only Qwen",
+                .model_types = {"qwen"}});
 }
 
 }  // namespace triptych

@@ -38,12 +38,31 @@ const ModelRegistry& ModelRegistry::global() {
   return registry;
 }
 
+// Configurations that training programs write, and the reference, which reads the model type alone, loads.
+const ModelRegistry::Family& ModelRegistry::find_by_model_type(const JsonView& config) const {
+  const std::string type = config.get_string("model_type", "");
+  const Family* unmatched = nullptr;
+  for (const bool by_name : {true, false})
+    for (const Family& family : families_) {
+      const auto& types = family.model_types;
+      if (by_name ? family.name != type : std::find(types.begin(), types.end(), type) == types.end())
+        continue;
+      if (!family.matches || family.matches(config)) return family;
+      unmatched = &family;
+    }
+  if (unmatched != nullptr)
+    fail(ErrorCode::kUnsupported, "{}: model_type {} is supported only {}", config.path(), type,
+         unmatched->matches_when);
+  fail(ErrorCode::kInvalidFile,
+       "{}: \"architectures\" is missing or empty, and model_type{} is none that is known", config.path(),
+       type.empty() ? "" : fmt::format(" \"{}\"", type.substr(0, 200)));
+}
+
 const ModelRegistry::Family& ModelRegistry::find(const JsonView& config) const {
   std::vector<std::string> wanted;
   if (const auto list = config.find("architectures"))
     for (const JsonView& item : list->items()) wanted.push_back(item.as_string());
-  if (wanted.empty())
-    fail(ErrorCode::kInvalidFile, "{}: \"architectures\" is missing or empty", config.path());
+  if (wanted.empty()) return find_by_model_type(config);
   for (const std::string& name : wanted)
     for (const Family& family : families_)
       if (std::find(family.architectures.begin(), family.architectures.end(), name) !=
@@ -62,7 +81,7 @@ const ModelRegistry::Family& ModelRegistry::find(const JsonView& config) const {
   std::size_t best = static_cast<std::size_t>(-1);
   for (const Family& family : families_)
     for (const std::string& name : family.architectures) {
-      supported += (supported.empty() ? "" : ", ") + name;
+      if (supported.find(name) == std::string::npos) supported += (supported.empty() ? "" : ", ") + name;
       const std::size_t distance = edit_distance(name, wanted.front().substr(0, 200));
       if (distance < best) {
         best = distance;

@@ -1,6 +1,9 @@
 // Which family a configuration means, and what the message says when it is none.
 #include <gmock/gmock.h>
 
+#include <map>
+#include <string>
+
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -10,6 +13,7 @@ namespace triptych {
 namespace {
 
 using test::Geometry;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 std::string why_refused(const Json& config) {
@@ -49,7 +53,7 @@ TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
   const std::pair<const char*, const char*> cases[] = {
       {"Qwen3VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"},
       {"Qwen2_5_VLForConditionalGenerationX", "Qwen2_5_VLForConditionalGeneration"},
-      {"LlavaOnevisionForConditionalGeneration", "LlavaNextForConditionalGeneration"},
+      {"LlavaOnevisionForCausalLM", "LlavaLlamaForCausalLM"},
       {"LlavaMistralForCausalLM", "LlavaLlamaForCausalLM"},
       {"FuyuModel", "FuyuForCausalLM"},
       {"Blip3ForConditionalGeneration", "Blip2ForConditionalGeneration"},
@@ -66,6 +70,7 @@ TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
 
 TEST(Registry, ConfigurationsThatNameNothing) {
   EXPECT_THAT(why_refused(Json::object()), HasSubstr("\"architectures\""));
+  EXPECT_THAT(why_refused({{"model_type", 3}}), HasSubstr("model_type"));
   EXPECT_THAT(why_refused({{"architectures", Json::array()}}), HasSubstr("missing or empty"));
   EXPECT_THAT(why_refused({{"architectures", {1}}}), HasSubstr("architectures"));
   EXPECT_THAT(why_refused({{"architectures", {std::string(5000, 'x')}}}), HasSubstr("xxx is not supported"));
@@ -75,8 +80,47 @@ TEST(Registry, ConfigurationsThatNameNothing) {
 // A class that families share, or that only some checkpoints of are meant.
 TEST(Registry, SharedArchitecturesSayWhatIsMissing) {
   EXPECT_THAT(why_refused({{"architectures", {"QWenLMHeadModel"}}}), HasSubstr("\"visual\""));
-  EXPECT_THAT(why_refused({{"architectures", {"LlavaLlamaForCausalLM"}}, {"image_aspect_ratio", "anyres"}}),
-              HasSubstr("LlavaNextForConditionalGeneration"));
+  EXPECT_THAT(why_refused({{"model_type", "qwen"}}), HasSubstr("\"visual\""));
+}
+
+// The reference reads the model type alone; programs that train leave the other out.
+TEST(Registry, TheModelTypeDecidesWithoutArchitectures) {
+  const std::map<std::string, std::string, std::less<>> others = {{"blip2", "blip-2"}, {"qwen_vl", "qwen"}};
+  for (const std::string_view family : test::kFamilies) {
+    auto files = test::tiny_files(family, Geometry::kSmall);
+    files.config.erase("architectures");
+    const auto other = others.find(family);
+    files.config["model_type"] = other == others.end() ? std::string(family) : other->second;
+    EXPECT_EQ(ModelRegistry::global().find(JsonView(files.config, "config.json")).name, family);
+    files.config["architectures"] = Json::array();
+    EXPECT_EQ(ModelRegistry::global().find(JsonView(files.config, "config.json")).name, family);
+  }
+  EXPECT_THAT(why_refused({{"model_type", "mllama"}}),
+              AllOf(HasSubstr("\"architectures\""), HasSubstr("\"mllama\"")));
+}
+
+// The original repository has one class, and model types llava and llava_llama, for 1.5 and 1.6 alike.
+TEST(Registry, TilesTellOriginalLayoutsApart) {
+  const auto family_of = [](const Json& config) {
+    return ModelRegistry::global().find(JsonView(config, "config.json")).name;
+  };
+  for (const Json& named : {Json{{"architectures", {"LlavaLlamaForCausalLM"}}}, Json{{"model_type", "llava"}},
+                            Json{{"model_type", "llava_llama"}}}) {
+    Json config = named;
+    EXPECT_EQ(family_of(config), "llava") << config;
+    for (const char* ratio : {"pad", "square", "highres"}) {
+      config["image_aspect_ratio"] = ratio;
+      EXPECT_EQ(family_of(config), "llava") << config;
+    }
+    for (const char* ratio : {"anyres", "anyres_max_9"}) {
+      config["image_aspect_ratio"] = ratio;
+      EXPECT_EQ(family_of(config), "llava_next") << config;
+    }
+  }
+  // Converted checkpoints have no such key, and one that is left over decides nothing.
+  EXPECT_EQ(
+      family_of({{"model_type", "llava"}, {"text_config", Json::object()}, {"image_aspect_ratio", "anyres"}}),
+      "llava");
 }
 
 TEST(Registry, FlanT5VariantsAreRefusedByName) {

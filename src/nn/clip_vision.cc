@@ -56,6 +56,8 @@ ClipVision ClipVision::bind(const ClipVisionConfig& config, const Binder& binder
   if (!config.siglip) out.pre_layrnorm_ = LayerNorm::bind(binder, "pre_layrnorm", d, config.layer_norm_eps);
   for (int i = 0; i < config.n_layers; ++i) {
     Binder b = binder.scope(fmt::format("encoder.layers.{}", i));
+    // Layers that nobody reads may be missing.
+    if (i >= last_layer && !b.has("layer_norm1.weight")) break;
     Layer layer;
     layer.layer_norm1 = LayerNorm::bind(b, "layer_norm1", d, config.layer_norm_eps);
     const Binder::StackPart qkv[] = {{"self_attn.q_proj", d, Bias::kRequired},
@@ -136,13 +138,13 @@ void ClipVision::forward(ExecContext& cx, std::span<const TensorView> pictures, 
   };
   keep(0);
   // Layers nobody reads run only for an observer.
-  const int n_layers = cx.tapping() ? config_.n_layers : last_layer_;
+  const int n_layers = cx.tapping() ? static_cast<int>(layers_.size()) : last_layer_;
   for (int i = 0; i < n_layers; ++i) {
     cx.block({taps_, "encoder.layers", i}, h,
              [&] { run_layer(cx, layers_[static_cast<std::size_t>(i)], h, cu); });
     keep(i + 1);
   }
-  if (cx.tapping() && post_layernorm_) {
+  if (cx.tapping() && post_layernorm_ && n_layers == config_.n_layers) {
     if (config_.siglip) {  // every row is normed, and pooled by a head that no model reads
       cx.tap((*post_layernorm_)(cx, h), "{}.post_layernorm", taps_);
       return;

@@ -54,4 +54,42 @@ Tensor interpolate_bicubic_grid(const Tensor& table, int from, int to) {
   return out;
 }
 
+BilinearTap bilinear_tap(std::int64_t at, std::int64_t from, std::int64_t to) {
+  // In float32, as the reference computes it.
+  const float scale = static_cast<float>(from) / static_cast<float>(to);
+  const float source = std::max(0.0F, scale * (static_cast<float>(at) + 0.5F) - 0.5F);
+  const std::int64_t lower = std::min(static_cast<std::int64_t>(source), from - 1);
+  return {.lower = lower,
+          .upper = std::min(lower + 1, from - 1),
+          .upper_weight = std::clamp(source - static_cast<float>(lower), 0.0F, 1.0F)};
+}
+
+RowMixture::RowMixture(Arena& arena, std::int64_t n) {
+  for (auto& rows : rows_) rows = arena.make_span<std::int32_t>(static_cast<std::size_t>(n));
+  for (auto& weights : weights_) weights = arena.make_span<float>(static_cast<std::size_t>(n));
+}
+
+void RowMixture::add(const std::array<std::int64_t, 4>& rows, const std::array<float, 4>& weights) {
+  for (std::size_t k = 0; k < 4; ++k) {
+    rows_[k][n_] = static_cast<std::int32_t>(rows[k]);
+    weights_[k][n_] = weights[k];
+  }
+  ++n_;
+}
+
+void RowMixture::write(ExecContext& cx, const TensorView& table, TensorView out) const {
+  TRIPTYCH_CHECK(n_ == rows_[0].size() && out.dim(0) == static_cast<std::int64_t>(n_),
+                 "[row_mixture] {} of {} rows for {}", n_, rows_[0].size(), to_string(out.shape()));
+  for (std::size_t k = 0; k < (is_mixed_ ? 4U : 1U); ++k) {
+    const ArenaScope scratch(cx.arena());
+    TensorView rows = cx.gather_rows(table, rows_[k]);
+    if (is_mixed_) cx.scale_rows(rows, weights_[k]);
+    if (k == 0) {
+      cx.copy(rows, out);
+    } else {
+      cx.add_inplace(out, rows);
+    }
+  }
+}
+
 }  // namespace triptych

@@ -16,29 +16,33 @@ void LlavaVisionConfig::add_feature_layer(const JsonView& value) {
   feature_layers.push_back(index < 0 ? n_states + index : index);
 }
 
-LlavaVisionConfig LlavaVisionConfig::parse(const JsonView& c) {
+LlavaVisionDefaults llava_vision_defaults() {
+  LlavaVisionDefaults out;
+  out.tower.hidden_size = 1024;
+  out.tower.intermediate_size = 4096;
+  out.tower.n_layers = 24;
+  out.tower.n_heads = 16;
+  out.tower.image_size_px = 336;
+  out.tower.patch_size_px = 14;
+  return out;
+}
+
+LlavaVisionConfig LlavaVisionConfig::parse(const JsonView& c, const LlavaVisionDefaults& defaults) {
   LlavaVisionConfig out;
-  // CLIPVisionConfig's own defaults are those of ViT-B/32; LlavaConfig's, when the object is missing,
-  // ViT-L/14 at 336 pixels.
-  if (const auto vision = c.find("vision_config")) {
-    out.tower = ClipVisionConfig::parse(*vision);
-  } else {
-    out.tower.hidden_size = 1024;
-    out.tower.intermediate_size = 4096;
-    out.tower.n_layers = 24;
-    out.tower.n_heads = 16;
-    out.tower.image_size_px = 336;
-    out.tower.patch_size_px = 14;
-  }
-  const Json minus_two = -2;
-  const JsonView layer = c.find("vision_feature_layer").value_or(JsonView(minus_two, c.path()));
+  // An object that leaves fields out takes the tower's own class defaults (CLIPVisionConfig's are those of
+  // ViT-B/32).
+  const auto vision = c.find("vision_config");
+  out.tower = vision ? ClipVisionConfig::parse(*vision) : defaults.tower;
+  const Json default_layer = defaults.feature_layer;
+  const JsonView layer = c.find("vision_feature_layer").value_or(JsonView(default_layer, c.path()));
   if (layer.is_array()) {
     for (const JsonView& item : layer.items()) out.add_feature_layer(item);
     if (out.feature_layers.empty() || out.feature_layers.size() > 64) layer.fail_expected("1 to 64 layers");
   } else {
     out.add_feature_layer(layer);
   }
-  const std::string strategy = c.get_string("vision_feature_select_strategy", "default");
+  const std::string strategy =
+      c.get_string("vision_feature_select_strategy", defaults.drop_first_row ? "default" : "full");
   if (strategy != "default" && strategy != "full")
     fail(ErrorCode::kInvalidFile,
          "{}.vision_feature_select_strategy: expected \"default\" or \"full\", got \"{}\"", c.path(),

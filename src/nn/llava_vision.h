@@ -1,6 +1,6 @@
-// What LLaVA and LLaVA-NeXT share: a tower, the choice of its hidden states, and the two-layer projector into
-// the language model. Reference: transformers 5.24, modeling_llava.py (get_image_features,
-// LlavaMultiModalProjector).
+// What LLaVA, LLaVA-NeXT and LLaVA-OneVision share: a tower, the choice of its hidden states, and the
+// two-layer projector into the language model. Reference: transformers 5.24, modeling_llava.py
+// (get_image_features, LlavaMultiModalProjector).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,15 @@
 
 namespace triptych {
 
+/// What a configuration class leaves out.
+struct LlavaVisionDefaults {
+  ClipVisionConfig tower;  // when vision_config is missing
+  int feature_layer = -2;
+  bool drop_first_row = true;
+};
+/// LlavaConfig's and LlavaNextConfig's: CLIP ViT-L/14 at 336 pixels.
+LlavaVisionDefaults llava_vision_defaults();
+
 struct LlavaVisionConfig {
   ClipVisionConfig tower;
   std::vector<int> feature_layers;  // hidden states read, as indices >= 0, in the order they are concatenated
@@ -23,9 +32,9 @@ struct LlavaVisionConfig {
   Bias projector_bias = Bias::kRequired;
 
   /// Reads vision_config, vision_feature_layer (an integer or a list, counted over hidden states, negative
-  /// from the end), vision_feature_select_strategy, projector_hidden_act and multimodal_projector_bias of a
-  /// LlavaConfig or LlavaNextConfig.
-  static LlavaVisionConfig parse(const JsonView& config);
+  /// from the end), vision_feature_select_strategy, projector_hidden_act and multimodal_projector_bias.
+  static LlavaVisionConfig parse(const JsonView& config,
+                                 const LlavaVisionDefaults& defaults = llava_vision_defaults());
   /// Adds one entry of vision_feature_layer.
   void add_feature_layer(const JsonView& value);
   std::int64_t tokens_per_picture() const noexcept { return tower.n_rows() - (drop_first_row ? 1 : 0); }

@@ -94,6 +94,8 @@ TEST(Convert, EveryFamilyGivesTheSameBits) {
       {"llava", {"--weights", "int4:g32"}},
       {"llava", {"--weights", "int8", "--lm-head", "auto"}},
       {"llava_next", {"--weights", "int4:g64:asym", "--vision-weights", "int4:channel"}},
+      {"llava_onevision", {"--weights", "int4:g32", "--vision-weights", "int8"}},
+      {"llava_onevision", {"--weights", "int8"}},
       {"qwen2_vl", {"--weights", "int4:g32:sym:bf16"}},
       {"qwen2_5_vl", {"--weights", "int8"}},
       {"fuyu", {"--weights", "int4:g32:two-level", "--lm-head", "int4:g32"}},

@@ -68,6 +68,27 @@ TEST(Video, AFolderOfFramesGetsTheReferencesAnswer) {
   }
 }
 
+// Frames take no limits of pixels there: each is seen in the tower's size.
+TEST(Video, AFolderOfFramesForLlavaOnevision) {
+  const std::filesystem::path model = kData / "golden/llava_onevision";
+  const json golden = video_case(model);
+  const Scratch scratch;
+  const auto folder = scratch.path() / "frames";
+  std::filesystem::create_directory(folder);
+  for (const json& part : golden["parts"])
+    if (part.contains("image"))
+      std::filesystem::copy_file(model / part["image"].get<std::string>(),
+                                 folder / part["image"].get<std::string>());
+  const RunResult result = triptych(
+      {"run", model.string(), "--video", folder.string(), "--prompt",
+       golden["parts"].back()["text"].get<std::string>(), "--json", "--ignore-eos", "--temperature", "0",
+       "--max-tokens", std::to_string(golden["generated_ids"].size()), "--kv-cache-dtype", "fp32"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json out = json::parse(result.out);
+  EXPECT_EQ(out["token_ids"], golden["generated_ids"]);
+  EXPECT_EQ(out["usage"]["prompt_tokens"], golden["input_ids"].size());
+}
+
 TEST(Video, AbsoluteTimeChangesTheAnswerOfQwen25) {
   const std::filesystem::path model = kData / "golden/qwen2_5_vl";
   const Scratch scratch;

@@ -107,6 +107,22 @@ TEST(DefaultTemplates, LlavaNextWithYi) {
       "<|im_start|>assistant\n");
 }
 
+TEST(DefaultTemplates, LlavaOnevision) {
+  const test::TinyModel model("llava_onevision", test::Geometry::kSmall);
+  const std::string question = "<|im_start|>user <image>\n\nWhat is it?<|im_end|>";
+  const std::string answer = "<|im_start|>assistant\n";
+  expect_prompts(*model, {.one_turn = question + answer,
+                          .several_turns = question +
+                                           "<|im_start|>assistant \nA star.<|im_end|>"
+                                           "<|im_start|>user \nWhere?<|im_end|>" +
+                                           answer,
+                          .with_system = "<|im_start|>system \nBe brief.<|im_end|>" + question + answer,
+                          .text_around = "<|im_start|>user <image>\n\nLook:\nand tell.<|im_end|>" + answer});
+  const ContentPart video{ContentPart::Kind::kVideo, ""};
+  EXPECT_EQ(render(*model, {say("user", {words("And?"), video, kPicture})}),
+            "<|im_start|>user <image>\n<video>\n\nAnd?<|im_end|>" + answer);
+}
+
 TEST(DefaultTemplates, QwenVl) {
   const test::TinyModel model("qwen_vl", test::Geometry::kSmall);
   const std::string system = "<|im_start|>system\nYou are a helpful assistant.<|im_end|>";

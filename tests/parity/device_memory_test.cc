@@ -67,7 +67,8 @@ INSTANTIATE_TEST_SUITE_P(Own, DeviceMemory,
                                          "tests/data/golden/llava", "tests/data/golden/llava_next",
                                          "tests/data/golden/qwen2_vl", "tests/data/golden/qwen2_5_vl",
                                          "tests/data/golden/fuyu", "tests/data/golden/blip2",
-                                         "tests/data/golden/instructblip"),
+                                         "tests/data/golden/instructblip",
+                                         "tests/data/golden/llava_onevision"),
                          [](const auto& at) { return last_part(at.param); });
 
 class SharedDeviceMemory : public testing::TestWithParam<const char*> {};
@@ -77,7 +78,7 @@ TEST_P(SharedDeviceMemory, SameLogits) {
 }
 INSTANTIATE_TEST_SUITE_P(Shared, SharedDeviceMemory,
                          testing::Values("llava", "llava_next", "qwen_vl", "qwen2_vl", "qwen2_5_vl", "fuyu",
-                                         "blip2", "instructblip"),
+                                         "blip2", "instructblip", "llava_onevision"),
                          [](const auto& at) { return std::string(at.param); });
 
 }  // namespace

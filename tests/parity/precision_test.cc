@@ -61,7 +61,7 @@ TEST_P(SharedInSixteenBits, StaysWithinItsBounds) {
 }
 INSTANTIATE_TEST_SUITE_P(Precision, SharedInSixteenBits,
                          testing::Values("llava", "llava_next", "qwen_vl", "qwen2_vl", "qwen2_5_vl", "fuyu",
-                                         "blip2", "instructblip"),
+                                         "blip2", "instructblip", "llava_onevision"),
                          [](const auto& at) { return std::string(at.param); });
 
 // Families without a chat template run the same questions through their documented prompts: Fuyu's question

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 
 #include <nlohmann/json.hpp>
 
@@ -86,6 +87,41 @@ INSTANTIATE_TEST_SUITE_P(Parity, LlavaVariants,
 
 // Some cases of every other family that a small random checkpoint exists of.
 TEST(Parity, LlavaNext) { expect_parity(kSource / "tests/data/golden/llava_next", 2, 0); }
+TEST(Parity, LlavaOnevision) { expect_parity(kSource / "tests/data/golden/llava_onevision", 3, 1); }
+
+// As newer tools write directories: processor_config.json with everything in it, chat_template.jinja, and the
+// tensors' newer names.
+TEST(Parity, LlavaOnevisionInTheNewerLayout) {
+  const auto directory = std::filesystem::path(testing::TempDir()) / "newer_llava_onevision";
+  std::filesystem::remove_all(directory);
+  std::filesystem::copy(kSource / "tests/data/golden/llava_onevision", directory);
+  const auto take = [&](const char* name) {
+    Json out = parse_json(read_text_file(directory / name), name);
+    std::filesystem::remove(directory / name);
+    return out;
+  };
+  Json processor = take("processor_config.json");
+  processor["image_processor"] = take("preprocessor_config.json");
+  processor["video_processor"] = take("video_preprocessor_config.json");
+  std::ofstream(directory / "processor_config.json") << processor.dump();
+  std::ofstream(directory / "chat_template.jinja")
+      << take("chat_template.json").at("chat_template").get<std::string>();
+  WeightTable table = read_safetensors(directory / "model.safetensors");
+  std::vector<NamedTensor> tensors;
+  for (const WeightEntry& entry : table) {
+    std::string name = entry.name;
+    for (const auto& [from, to] :
+         {std::pair<std::string, std::string>{"language_model.model.", "language_model."},
+          {"vision_tower.vision_model.", "vision_tower."}})
+      if (name.starts_with(from)) name = to + name.substr(from.size());
+    tensors.push_back({"model." + name, entry.view});
+  }
+  write_safetensors(directory / "renamed.safetensors", tensors);
+  table = WeightTable();
+  std::filesystem::rename(directory / "renamed.safetensors", directory / "model.safetensors");
+  expect_parity(directory, 3, 1);
+  std::filesystem::remove_all(directory);
+}
 TEST(Parity, Fuyu) { expect_parity(kSource / "tests/data/golden/fuyu", 2, 1); }
 TEST(Parity, Blip2) { expect_parity(kSource / "tests/data/golden/blip2", 2, 1); }
 TEST(Parity, InstructBlip) { expect_parity(kSource / "tests/data/golden/instructblip", 1, 1); }
@@ -114,7 +150,7 @@ TEST_P(Int8, StaysWithinItsBound) {
 }
 INSTANTIATE_TEST_SUITE_P(Parity, Int8,
                          testing::Values("llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "fuyu", "blip2",
-                                         "instructblip"),
+                                         "instructblip", "llava_onevision"),
                          [](const auto& at) { return std::string(at.param); });
 
 // Quantized keys and values beside float32 weights, within twice of what is measured; the trained models'
@@ -236,7 +272,7 @@ TEST_P(SharedFamilies, Parity) {
 INSTANTIATE_TEST_SUITE_P(Parity, SharedFamilies,
                          testing::Values(Family{"llava_next", 5}, Family{"qwen2_vl", 7},
                                          Family{"qwen2_5_vl", 7}, Family{"fuyu", 3}, Family{"blip2", 3},
-                                         Family{"instructblip", 2}),
+                                         Family{"instructblip", 2}, Family{"llava_onevision", 6}),
                          [](const auto& at) { return std::string(at.param.name); });
 
 // A model that is not the reference's must not pass: the comparison sees a single changed weight.

@@ -191,7 +191,8 @@ class GoldenModel {
                                     const MediaOptions& options) {
     std::vector<Image> images;
     for (const Json& part : one.at("parts"))
-      if (const auto name = part.get<std::string>(); name.ends_with(".png")) {
+      if (const auto name = part.is_object() ? part.value("image", "") : part.get<std::string>();
+          name.ends_with(".png")) {
         const auto file = MappedFile::open(golden / name);
         images.push_back(decode_image(file->bytes(), {}, name));
       }

@@ -20,8 +20,9 @@ namespace triptych::test {
 
 enum class Geometry { kPublished, kSmall };
 
-inline constexpr std::string_view kFamilies[] = {"llava",      "llava_next", "qwen_vl", "qwen2_vl",
-                                                 "qwen2_5_vl", "fuyu",       "blip2",   "instructblip"};
+inline constexpr std::string_view kFamilies[] = {"llava",    "llava_next",   "qwen_vl",
+                                                 "qwen2_vl", "qwen2_5_vl",   "fuyu",
+                                                 "blip2",    "instructblip", "llava_onevision"};
 
 /// config.json, and preprocessor_config.json with it (null: none).
 struct TinyFiles {
@@ -65,6 +66,19 @@ inline TinyFiles tiny_files(std::string_view family, Geometry geometry) {
       out.config["image_grid_pinpoints"] = {
           {side, 2 * side}, {2 * side, side}, {2 * side, 2 * side}, {3 * side, side}, {side, 3 * side}};
     }
+  } else if (family == "llava_onevision") {
+    const int side = small ? 28 : 384;
+    out.config = {{"architectures", {"LlavaOnevisionForConditionalGeneration"}},
+                  {"model_type", family},
+                  {"image_token_index", 9},
+                  {"video_token_index", 10},
+                  {"text_config", llama},
+                  {"vision_config", clip}};
+    out.config["text_config"]["model_type"] = "qwen2";
+    out.config["text_config"]["num_key_value_heads"] = 1;
+    out.config["vision_config"]["model_type"] = "siglip_vision_model";
+    out.config["vision_config"]["image_size"] = side;
+    if (small) out.config["vision_aspect_ratio"] = "anyres_max_2";
   } else if (family == "blip2" || family == "instructblip") {
     const bool opt = family == "blip2";
     out.config = {
