@@ -1,6 +1,6 @@
 // Qwen3-VL (dense: 2B to 32B): a tower with learned positions beside rotary ones, whose inner rows reach the
-// first layers of the decoder (DeepStack), a Qwen3 decoder with interleaved M-RoPE, and videos with their time
-// written before every pair of frames.
+// first layers of the decoder (DeepStack), a Qwen3 decoder with interleaved M-RoPE, and videos with their
+// time written before every pair of frames.
 //   Bai et al., "Qwen3-VL Technical Report" (arXiv 2511.21631), section 2; Meng et al., "DeepStack" (arXiv
 //   2406.04334). Reference: transformers 5.24, models/qwen3_vl/modeling_qwen3_vl.py, processing_qwen3_vl.py.
 // Shapes: P patches, Dv tower width, Fv its feed-forward width, m merge size, D language width, S taps of
@@ -61,8 +61,7 @@ LlamaConfig parse_text(const ModelSource& source) {
     out.rope.mrope_section = {24, 20, 20};
   }
   out.tie_stated = out.tie_stated || source.config.has("tie_word_embeddings");
-  out.tie_word_embeddings = out.tie_word_embeddings ||
-                            source.config.get_bool("tie_word_embeddings", false) ||
+  out.tie_word_embeddings = out.tie_word_embeddings || source.config.get_bool("tie_word_embeddings", false) ||
                             source.tie_word_embeddings;
   return out;
 }
@@ -74,8 +73,7 @@ Qwen2VlConfig parse_config(const ModelSource& source) {
       source, parse_text(source), QwenVisionConfig::parse(v, "hidden_size", defaults), "out_hidden_size");
   out.vision_intermediate = v.get_int("intermediate_size", 4304, 1, 1 << 24);
   out.vision_act = get_activation(v, "hidden_act", Activation::kGeluTanh);
-  out.videos =
-      Qwen2ImageProcessor::for_qwen3_videos(Qwen2VlConfig::video_file(source), out.geometry());
+  out.videos = Qwen2ImageProcessor::for_qwen3_videos(Qwen2VlConfig::video_file(source), out.geometry());
   return out;
 }
 
@@ -153,10 +151,9 @@ Qwen3Vl::Qwen3Vl(const ModelSource& source) : Qwen2VlModel(parse_config(source))
   merger_mlp_ = MergerMlp::bind(merger, "linear_fc1", "linear_fc2", config_);
   for (std::size_t i = 0; i < taps.size(); ++i) {
     Binder tap = merger_scope(source, fmt::format("deepstack_merger_list.{}", i));
-    deepstack_.push_back(
-        {.block = taps[i],
-         .norm = LayerNorm::bind(tap, "norm", config_.vision.merged_width(), kTowerEps),
-         .mlp = MergerMlp::bind(tap, "linear_fc1", "linear_fc2", config_)});
+    deepstack_.push_back({.block = taps[i],
+                          .norm = LayerNorm::bind(tap, "norm", config_.vision.merged_width(), kTowerEps),
+                          .mlp = MergerMlp::bind(tap, "linear_fc1", "linear_fc2", config_)});
   }
   bind_language_model(source);
   splits_videos_ = true;
@@ -171,9 +168,9 @@ std::string Qwen3Vl::video_text(const MediaPlan& plan) const {
   const MediaMeta& meta = plan.meta;
   const int n_in_step = config_.vision.temporal_patch_size;
   const double rate = frames_per_second(meta);
-  TRIPTYCH_CHECK(meta.frame_times_s.empty() ||
-                     meta.frame_times_s.size() == static_cast<std::size_t>(meta.n_frames),
-                 "[qwen3_vl] {} times of {} frames", meta.frame_times_s.size(), meta.n_frames);
+  TRIPTYCH_CHECK(
+      meta.frame_times_s.empty() || meta.frame_times_s.size() == static_cast<std::size_t>(meta.n_frames),
+      "[qwen3_vl] {} times of {} frames", meta.frame_times_s.size(), meta.n_frames);
   const auto time_s = [&](int frame) {
     frame = std::min(frame, meta.n_frames - 1);  // the last is repeated
     return meta.frame_times_s.empty() ? frame / rate : meta.frame_times_s[static_cast<std::size_t>(frame)];
@@ -201,8 +198,9 @@ void Qwen3Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
   const RopeAngles rope = rope_angles(cx, frames);
   std::size_t tap = 0;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    cx.block({"model.visual", "blocks", static_cast<int>(i)}, h,
-             [&] { blocks_[i](cx, h, {rope, segments, config_.vision.n_heads, config_.vision_act}); });
+    cx.block({"model.visual", "blocks", static_cast<int>(i)}, h, [&] {
+      blocks_[i](cx, h, {rope, segments, config_.vision.n_heads, config_.vision_act});
+    });
     if (tap == deepstack_.size() || deepstack_[tap].block != static_cast<int>(i)) continue;
     const ProfileZone zone("projector");
     const ArenaScope scratch(cx.arena());
@@ -232,10 +230,10 @@ std::span<const LlamaDecoder::AddedRows> Qwen3Vl::deepstack_rows(ExecContext& cx
   std::size_t next = 0;
   for (const EmbeddingOverride& media : batch.media)
     for (std::size_t i = 0; i < deepstack_.size(); ++i)
-      out[next++] = {.after_layer = static_cast<int>(i),
-                     .rows = media.rows.cols(static_cast<std::int64_t>(i + 1) * d,
-                                             static_cast<std::int64_t>(i + 2) * d),
-                     .at_rows = media.at_rows};
+      out[next++] = {
+          .after_layer = static_cast<int>(i),
+          .rows = media.rows.cols(static_cast<std::int64_t>(i + 1) * d, static_cast<std::int64_t>(i + 2) * d),
+          .at_rows = media.at_rows};
   return out;
 }
 

@@ -84,10 +84,9 @@ TEST(Qwen3Vl, WrongCheckpointsAreRefused) {
                 w.erase("model.language_model.layers.1.self_attn.q_norm.weight");
               }),
               HasSubstr("self_attn.q_norm.weight"));
-  EXPECT_THAT(why_refused([](Json&, WeightTable& w) {
-                w.erase("model.visual.deepstack_merger_list.1.norm.bias");
-              }),
-              HasSubstr("deepstack_merger_list.1.norm.bias"));
+  EXPECT_THAT(
+      why_refused([](Json&, WeightTable& w) { w.erase("model.visual.deepstack_merger_list.1.norm.bias"); }),
+      HasSubstr("deepstack_merger_list.1.norm.bias"));
   const auto vision = [](const char* key, const Json& value) {
     return why_refused([&](Json& c, WeightTable&) { c["vision_config"][key] = value; });
   };
@@ -117,8 +116,9 @@ TEST(Qwen3Vl, DeepStackComesFromTheConfiguration) {
     return model.forward_prompt(layout, items, nullptr);
   };
   const auto as_stored = logits({});
-  const auto moved =
-      logits([](Json& config, WeightTable&) { config["vision_config"]["deepstack_visual_indexes"] = {1, 2}; });
+  const auto moved = logits([](Json& config, WeightTable&) {
+    config["vision_config"]["deepstack_visual_indexes"] = {1, 2};
+  });
   float worst = 0;
   for (std::size_t i = 0; i < as_stored.size(); ++i)
     worst = std::max(worst, std::fabs(as_stored[i] - moved.at(i)));
