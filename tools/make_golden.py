@@ -3,7 +3,7 @@
 
     tools/make_golden.py MODEL OUT                                     four standard cases with pictures it draws
     tools/make_golden.py MODEL OUT --case one photo.jpg "What is it?"  cases of your own: a name, pictures and texts
-    tools/make_golden.py MODEL OUT --video one 1.png 2.png "And then?" the pictures are the frames of one video
+    tools/make_golden.py MODEL OUT --video clip 2 0.png 1.png "What?"  a video: a name, frames a second, frames and a text
     triptych verify MODEL --golden OUT
 
 Everything runs in float32 on the processor, one conversation at a time, without padding, greedily. OUT receives golden.json
@@ -23,7 +23,8 @@ import sys
 PICTURE_ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".ppm", ".tiff")
 # Modules whose outputs are kept: stages of tower, projector and decoder, every block, and the parts of first blocks.
 STAGES = re.compile(r"(^|\.)(patch_embed|patch_embedding|embeddings|pre_layrnorm|post_layernorm|vision_embed_tokens|merger|"
-                    r"multi_modal_projector|language_projection|qformer|final_layernorm|language_model\.norm|model\.norm)$")
+                    r"deepstack_merger_list\.\d+|multi_modal_projector|language_projection|qformer|final_layernorm|"
+                    r"language_model\.norm|model\.norm)$")
 BLOCKS = re.compile(r"(layers|blocks|layer)\.\d+$")
 FIRST_BLOCK = re.compile(r"(layers|blocks)\.0\.(self_attn|attn|mlp|input_layernorm|norm1)$")
 
@@ -34,8 +35,9 @@ def parse_arguments():
     parser.add_argument("out", type=pathlib.Path, help="directory to write")
     parser.add_argument("--case", nargs="+", action="append", metavar="NAME PART", default=[],
                         help="a case: its name, then pictures (files) and texts in order; may be repeated")
-    parser.add_argument("--video", nargs="+", action="append", metavar="NAME PART", default=[],
-                        help="a case whose pictures are the frames of one video, two a second; may be repeated")
+    parser.add_argument("--video", nargs="+", action="append", metavar="NAME FPS PART", default=[],
+                        help="a case with one video: its name, frames a second, then the frames (files) and texts")
+    parser.add_argument("--without-pixels", action="store_true", help="leave the processor's pixels out of the files")
     parser.add_argument("--steps", type=int, default=12, help="greedy tokens, the stop token ignored (default 12)")
     parser.add_argument("--to-stop", action="store_true", help="instead run to the stop token, --steps at most")
     parser.add_argument("--taps", type=int, default=2, help="record modules in the first N cases (default 2)")
@@ -84,11 +86,11 @@ def open_model(directory):
     # Pillow's image processor where there are several: its numbers do not depend on the machine.
     try:
         processor = transformers.AutoProcessor.from_pretrained(directory, backend="pil")
-    except ImportError:  # there is no such video processor
-        processor = transformers.AutoProcessor.from_pretrained(directory)
-        processor.image_processor = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
     except TypeError:
         processor = transformers.AutoProcessor.from_pretrained(directory, use_fast=False)
+    except ImportError:  # of videos there is only one
+        processor = transformers.AutoProcessor.from_pretrained(directory)
+        processor.image_processor = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
     complete_processor(processor, config)
     return model, processor
 
@@ -102,24 +104,35 @@ def complete_processor(processor, config):
         processor.num_additional_image_tokens = 1 if "clip" in vision.model_type else 0  # the class token
 
 
-def make_inputs(processor, parts, out, is_video):
+def make_video_inputs(processor, parts, fps, out):
+    """All pictures as frames of one video, none left out."""
+    import numpy
+    import torch
+    from PIL import Image
+    frames = [numpy.asarray(Image.open(out / part["image"]).convert("RGB")) for part in parts if "image" in part]
+    texts = [{"type": "text", "text": part["text"]} for part in parts if "text" in part]
+    prompt = processor.apply_chat_template([{"role": "user", "content": [{"type": "video"}, *texts]}], tokenize=False,
+                                           add_generation_prompt=True)
+    n = len(frames)
+    metadata = {"fps": fps, "frames_indices": list(range(n)), "total_num_frames": n, "duration": n / fps}
+    inputs = dict(processor(text=[prompt], videos=[torch.from_numpy(numpy.stack(frames)).permute(0, 3, 1, 2)],
+                            return_tensors="pt", videos_kwargs={"do_sample_frames": False, "fps": fps,
+                                                                "video_metadata": [metadata]}))
+    inputs.pop("video_metadata", None)
+    return prompt, inputs
+
+
+def make_inputs(processor, parts, out):
     from PIL import Image
     pictures = [Image.open(out / part["image"]).convert("RGB") for part in parts if "image" in part]
     if getattr(processor, "chat_template", None):
         content = [{"type": "image"} if "image" in part else {"type": "text", "text": part["text"]} for part in parts]
-        if is_video:
-            content = [{"type": "video"}] + [part for part in content if part["type"] == "text"]
         prompt = processor.apply_chat_template([{"role": "user", "content": content}], tokenize=False,
                                                add_generation_prompt=True)
     else:
         prompt = "".join(part.get("text", "") for part in parts)
     arguments = {"text": prompt, "return_tensors": "pt"}
-    if is_video:
-        import numpy
-        import torch
-        frames = torch.from_numpy(numpy.stack([numpy.asarray(picture) for picture in pictures])).permute(0, 3, 1, 2)
-        arguments.update(videos=[frames], videos_kwargs={"do_sample_frames": False})
-    elif pictures:
+    if pictures:
         arguments["images"] = pictures
     return prompt, dict(processor(**arguments))
 
@@ -137,12 +150,12 @@ def record_taps(model, store):
             if STAGES.search(name) or BLOCKS.search(name) or FIRST_BLOCK.search(name)]
 
 
-def run_case(model, processor, parts, out, arguments, with_taps, is_video):
+def run_case(model, processor, parts, out, arguments, with_taps, fps=None):
     import torch
-    prompt, inputs = make_inputs(processor, parts, out, is_video)
+    prompt, inputs = make_inputs(processor, parts, out) if fps is None else make_video_inputs(processor, parts, fps, out)
     store = {}
     for name, value in inputs.items():
-        if torch.is_tensor(value):
+        if torch.is_tensor(value) and not (arguments.without_pixels and name.startswith("pixel_values")):
             store["input." + name] = value.long() if value.dtype == torch.bool else value.clone()
     hooks = record_taps(model, store) if with_taps else []
     stop = model.generation_config.eos_token_id if arguments.to_stop else None
@@ -157,9 +170,11 @@ def run_case(model, processor, parts, out, arguments, with_taps, is_video):
     store["step_logits"] = torch.cat([step.float() for step in done.logits])
     ids = done.sequences[0].tolist()[-len(done.logits):]
     best = torch.topk(store["step_logits"], 2).values
-    case = {"parts": parts, **({"video": True, "fps": 2.0} if is_video else {}), "prompt": prompt, "input_ids": inputs["input_ids"][0].tolist(), "generated_ids": ids,
+    case = {"parts": parts, "prompt": prompt, "input_ids": inputs["input_ids"][0].tolist(), "generated_ids": ids,
             "margins": [round(float(a - b), 4) for a, b in best],
             "text": processor.tokenizer.decode(ids, skip_special_tokens=True)}
+    if fps is not None:
+        case |= {"video": True, "fps": fps}
     return case, store
 
 
@@ -170,12 +185,13 @@ def main():
     arguments.out.mkdir(parents=True, exist_ok=True)
     model, processor = open_model(arguments.model)
     report = {"reference": f"transformers {transformers.__version__}, float32, eager", "cases": []}
-    cases = arguments.case or ([] if arguments.video else standard_cases(arguments.out))
-    for is_video, (name, *parts) in [(False, case) for case in cases] + [(True, case) for case in arguments.video]:
+    cases = [(name, None, parts) for name, *parts in arguments.case]
+    cases += [(name, fps, parts) for name, *(fps, *parts) in arguments.video]
+    for name, fps, parts in cases or [(name, None, parts) for name, *parts in standard_cases(arguments.out)]:
         if not parts or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             sys.exit(f"--case {name}: a name of letters and digits, then at least one part")
         case, store = run_case(model, processor, take_parts(parts, arguments.out), arguments.out, arguments,
-                               len(report["cases"]) < arguments.taps, is_video)
+                               len(report["cases"]) < arguments.taps, None if fps is None else float(fps))
         save_file({key: value.contiguous() for key, value in store.items()}, str(arguments.out / f"{name}.safetensors"))
         report["cases"].append({"name": name, **case})
         print(f"{name}: {len(case['input_ids'])} tokens, {sum(key.startswith('tap.') for key in store)} taps, "

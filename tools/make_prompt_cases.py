@@ -45,7 +45,7 @@ def template_of(directory):
 
 
 def main():
-    families = {}
+    families = json.loads(OUT.read_text()) if OUT.exists() else {}  # those not named stay
     for argument in sys.argv[1:]:
         name, directory = argument.split("=", 1)
         directory = pathlib.Path(directory)
@@ -64,9 +64,13 @@ def main():
                 try:
                     out["prompt"] = tokenizer.apply_chat_template(messages, chat_template=template, tokenize=False,
                                                                   add_generation_prompt=add)
+                    # Qwen3VLProcessor writes the time before each pair of frames; the test's video is one pair at 2 a second.
+                    whole = out["prompt"]
+                    if config.get("processor_class") == "Qwen3VLProcessor":
+                        whole = whole.replace("<|video_pad|>", "<0.2 seconds><|vision_start|><|video_pad|><|vision_end|>")
                     # As ProcessorMixin.apply_chat_template: a template that writes BOS does not get it twice.
                     bos = tokens.get("bos_token")
-                    out["ids"] = raw.encode(out["prompt"], add_special_tokens=not (bos and out["prompt"].startswith(bos))).ids
+                    out["ids"] = raw.encode(whole, add_special_tokens=not (bos and out["prompt"].startswith(bos))).ids
                 except Exception as error:  # what the template raises
                     out["raised"] = str(error)
                 cases.append(out)

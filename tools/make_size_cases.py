@@ -115,8 +115,9 @@ class LlavaOnevision:
 
 
 class Qwen2:
-    def __init__(self):
-        self.processor = Qwen2VLImageProcessorPil(min_pixels=3136, max_pixels=12845056)
+    def __init__(self, patch_px=14, limits=(3136, 12845056)):
+        self.processor = Qwen2VLImageProcessorPil(min_pixels=limits[0], max_pixels=limits[1], patch_size=patch_px)
+        self.patch_values = 3 * 2 * patch_px * patch_px
 
     def count(self, w, h):
         return self.processor.get_number_of_image_patches(h, w, {}) // 4
@@ -127,7 +128,7 @@ class Qwen2:
     def run(self, image):
         out = self.processor(image, return_tensors="np")
         t, h, w = (int(x) for x in out["image_grid_thw"][0])
-        assert out["pixel_values"].shape == (t * h * w, 1176)
+        assert out["pixel_values"].shape == (t * h * w, self.patch_values)
         return t * h * w // 4
 
 
@@ -197,6 +198,7 @@ def main():
         "llava_next": LlavaNext(),
         "llava_onevision": LlavaOnevision(),
         "qwen2_vl": Qwen2(),
+        "qwen3_vl": Qwen2(16, (65536, 16777216)),
         "fuyu": Fuyu(),
         "blip2": Fixed(BlipImageProcessorPil(size={"height": 224, "width": 224}), 32, (1, 3, 224, 224)),
     }

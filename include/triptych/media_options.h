@@ -8,8 +8,8 @@
 
 namespace triptych::api {
 
-/// Limits for models of dynamic resolution, pixels of one picture as the tower sees it (0: the model's own).
-/// Other models do not look at them.
+/// Limits for models of dynamic resolution, pixels of one picture as the tower sees it (0: the model's own);
+/// of a video a frame's, with Qwen3-VL those of all its frames together. Other models do not look at them.
 struct MediaOptions {
   std::int64_t min_pixels = 0;
   std::int64_t max_pixels = 0;

@@ -1,6 +1,7 @@
 // Sources: config.json of llava-hf/llava-1.5-7b-hf and -13b-hf, llava-hf/llava-v1.6-mistral-7b-hf,
 // llava-hf/llava-onevision-qwen2-0.5b-ov-hf and -7b-ov-hf,
-// Qwen/Qwen2-VL-2B- and 7B-Instruct, Qwen/Qwen2.5-VL-3B- and 7B-Instruct, adept/fuyu-8b; llava-0.5b pairs
+// Qwen/Qwen2-VL-2B- and 7B-Instruct, Qwen/Qwen2.5-VL-3B- and 7B-Instruct, Qwen/Qwen3-VL-2B- to 32B-Instruct,
+// adept/fuyu-8b; llava-0.5b pairs
 // google/siglip-so400m-patch14-384 with Qwen/Qwen2-0.5B.
 #include "benchmark/published_shapes.h"
 
@@ -107,6 +108,46 @@ constexpr std::string_view kQwen25Vl7b = R"({"architectures": ["Qwen2_5_VLForCon
   "spatial_merge_size": 2, "temporal_patch_size": 2, "window_size": 112, "fullatt_block_indexes": [7, 15, 23, 31],
   "tokens_per_second": 2}})";
 
+constexpr std::string_view kQwen3Vl2b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
+  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
+  "vision_end_token_id": 151653, "tie_word_embeddings": true, "text_config": {"model_type": "qwen3_vl_text",
+  "hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 28, "num_attention_heads": 16,
+  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
+  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
+  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 24, "hidden_size": 1024,
+  "intermediate_size": 4096, "num_heads": 16, "out_hidden_size": 2048, "deepstack_visual_indexes": [5, 11, 17],
+  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+
+constexpr std::string_view kQwen3Vl4b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
+  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
+  "vision_end_token_id": 151653, "tie_word_embeddings": true, "text_config": {"model_type": "qwen3_vl_text",
+  "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
+  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
+  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
+  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 24, "hidden_size": 1024,
+  "intermediate_size": 4096, "num_heads": 16, "out_hidden_size": 2560, "deepstack_visual_indexes": [5, 11, 17],
+  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+
+constexpr std::string_view kQwen3Vl8b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
+  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
+  "vision_end_token_id": 151653, "tie_word_embeddings": false, "text_config": {"model_type": "qwen3_vl_text",
+  "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
+  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
+  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
+  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 27, "hidden_size": 1152,
+  "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24],
+  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+
+constexpr std::string_view kQwen3Vl32b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
+  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
+  "vision_end_token_id": 151653, "tie_word_embeddings": false, "text_config": {"model_type": "qwen3_vl_text",
+  "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64,
+  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
+  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
+  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 27, "hidden_size": 1152,
+  "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 5120, "deepstack_visual_indexes": [8, 16, 24],
+  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+
 constexpr std::string_view kFuyu8b = R"({"architectures": ["FuyuForCausalLM"], "model_type": "fuyu",
   "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 36, "num_attention_heads": 64,
   "hidden_act": "relu2", "layer_norm_eps": 1e-05, "rope_theta": 25000.0, "partial_rotary_factor": 0.5,
@@ -135,6 +176,10 @@ const std::vector<PublishedShape>& published_shapes() {
       {"qwen2-vl-7b", "ViT of 32 blocks, Qwen2 7B", kQwen2Vl7b},
       {"qwen2.5-vl-3b", "windowed ViT of 32 blocks, Qwen2.5 3B", kQwen25Vl3b},
       {"qwen2.5-vl-7b", "windowed ViT of 32 blocks, Qwen2.5 7B", kQwen25Vl7b},
+      {"qwen3-vl-2b", "ViT of 24 blocks, Qwen3 1.7B, DeepStack", kQwen3Vl2b},
+      {"qwen3-vl-4b", "ViT of 24 blocks, Qwen3 4B, DeepStack", kQwen3Vl4b},
+      {"qwen3-vl-8b", "ViT of 27 blocks, Qwen3 8B, DeepStack", kQwen3Vl8b},
+      {"qwen3-vl-32b", "ViT of 27 blocks, Qwen3 32B, DeepStack", kQwen3Vl32b},
       {"fuyu-8b", "no tower, Persimmon 8B", kFuyu8b},
   };
   return shapes;

@@ -32,7 +32,7 @@ class ModelRunner {
   KvCache& kv_cache() noexcept { return *kv_cache_; }
   const KvCache& kv_cache() const noexcept { return *kv_cache_; }
 
-  /// Tower and projector -> [sum of n_tokens, hidden_size], an operand of the backend. `observer` may be
+  /// Tower and projector -> [sum of n_tokens, W], an operand of the backend. `observer` may be
   /// null. Valid until the next call. Throws what the model throws.
   TensorView encode_media(std::span<const MediaItem> items, ExecObserver* observer);
   /// One step -> logits [sum of logit rows, vocab_size] in host memory, sequences in order. Valid until the

@@ -73,6 +73,27 @@ std::vector<std::int32_t> encode_around(const Tokenizer& tokenizer, std::string_
   return out;
 }
 
+// What the template printed for a video becomes what the model reads there: of the i-th placeholder the i-th
+// video's. Counts that differ are the model's to complain of.
+std::vector<RenderedSpan> with_video_texts(const Model& model, std::vector<RenderedSpan> spans,
+                                           std::span<const MediaPlan> plans) {
+  const std::string& placeholder = model.info().video_placeholder;
+  if (placeholder.empty()) return spans;
+  auto plan = plans.begin();
+  for (RenderedSpan& span : spans) {
+    if (span.is_user_text) continue;
+    for (std::size_t at = span.text.find(placeholder); at != std::string::npos;
+         at = span.text.find(placeholder, at)) {
+      plan = std::find_if(plan, plans.end(), [](const MediaPlan& p) { return p.meta.is_video; });
+      if (plan == plans.end()) return spans;
+      const std::string text = model.video_text(*plan++);
+      span.text.replace(at, placeholder.size(), text);
+      at += text.size();
+    }
+  }
+  return spans;
+}
+
 }  // namespace
 
 void check_takes_videos(const ModelInfo& info) {
@@ -135,11 +156,12 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
                                         .height_px = input.frames.front().height_px,
                                         .n_frames = static_cast<int>(input.frames.size()),
                                         .frames_per_s = input.frames_per_s,
+                                        .frame_times_s = input.frame_times_s,
                                         .is_video = input.is_video,
                                         .name = input.name},
                                        options));
   }
-  out.token_ids = tokenize(spans, plans);
+  out.token_ids = tokenize(with_video_texts(*model_, spans, plans), plans);
   out.layout = model_->expand_prompt(out.token_ids, plans);
   if (static_cast<std::int64_t>(out.layout.input_ids.size()) > info.max_context_tokens)  // before any pixels
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}",

@@ -21,7 +21,8 @@ struct MediaInput {
   std::vector<Image> frames;
   bool is_video = false;
   double frames_per_s = 0;
-  std::string name = {};  // file name, may be empty
+  std::vector<double> frame_times_s = {};  // of a video's frames; empty: they follow at frames_per_s
+  std::string name = {};                   // file name, may be empty
 };
 
 /// A conversation with its media, in the order of the image and video parts of its messages.

@@ -108,9 +108,11 @@ SampledFrames VideoFile::choose(const VideoSampling& wanted, const VideoOptions&
   if (!durations_ms_.empty()) return sample_frames(durations_ms_, sampling);
   SampledFrames out = sample_frames(n_frames(), sampling.frames_per_s, sampling);  // checks the numbers
   if (n_frames() > sampling.max_frames) return out;
-  out.indices.clear();
-  for (int i = 0; i < n_frames(); ++i) out.indices.push_back(i);
-  out.frames_per_s = sampling.frames_per_s;
+  out = {.indices = {}, .frames_per_s = sampling.frames_per_s, .times_s = {}};
+  for (int i = 0; i < n_frames(); ++i) {
+    out.indices.push_back(i);
+    out.times_s.push_back(i / sampling.frames_per_s);
+  }
   return out;
 }
 
@@ -124,8 +126,11 @@ MediaInput VideoFile::read(const VideoSampling& sampling, const VideoOptions& op
          "{}: {} frames of {}x{} pixels are {} pixels, at most {} are allowed; fewer frames per second or a "
          "smaller number of frames makes it less",
          path_.string(), chosen.indices.size(), width_px_, height_px_, n_pixels, limits_.max_pixels);
-  MediaInput out{
-      .frames = {}, .is_video = true, .frames_per_s = chosen.frames_per_s, .name = path_.filename().string()};
+  MediaInput out{.frames = {},
+                 .is_video = true,
+                 .frames_per_s = chosen.frames_per_s,
+                 .frame_times_s = chosen.times_s,
+                 .name = path_.filename().string()};
   if (animation_ != nullptr) {
     out.frames = decode_frames(animation_->bytes(), limits_.picture, path_.string(), chosen.indices);
     return out;

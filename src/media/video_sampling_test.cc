@@ -49,16 +49,54 @@ TEST(VideoSampling, TakesTheFramesOfTheReference) {
   EXPECT_LE(n_beyond, 2);
 }
 
+// The same of Qwen3-VL's; in the same file.
+TEST(VideoSampling, ToTheEndTakesTheFramesOfTheReference) {
+  std::ifstream in(test::source_path("tests/data/videos/sampling_to_the_end.json"));
+  std::stringstream text;
+  text << in.rdbuf();
+  const Json cases = parse_json(text.str(), "sampling_to_the_end.json");
+  ASSERT_EQ(cases.size(), 84U);
+  for (const auto& c : cases) {
+    VideoSampling sampling;
+    sampling.frames_per_s = c["fps"].get<double>();
+    sampling.min_frames = c["min"].get<int>();
+    sampling.max_frames = c["max"].get<int>();
+    sampling.to_the_end = true;
+    const SampledFrames got = sample_frames(c["total"].get<int>(), c["source"].get<double>(), sampling);
+    const auto first = c["first"].get<std::vector<int>>();
+    ASSERT_EQ(got.indices.size(), c["n"].get<std::size_t>()) << c.dump();
+    EXPECT_TRUE(std::equal(first.begin(), first.end(), got.indices.begin())) << c.dump();
+    EXPECT_EQ(std::accumulate(got.indices.begin(), got.indices.end(), 0), c["sum"].get<int>()) << c.dump();
+    EXPECT_EQ(got.indices.back(), c["total"].get<int>() - 1) << c.dump();
+    for (std::size_t i = 0; i < got.indices.size(); ++i)
+      EXPECT_EQ(got.times_s[i], got.indices[i] / c["source"].get<double>());
+  }
+}
+
+TEST(VideoSampling, ToTheEndByTheClock) {
+  VideoSampling sampling;
+  sampling.frames_per_s = 1.0;
+  sampling.to_the_end = true;
+  // Begin at 0, 0.5, 3.1, 3.2, 3.3 and 3.4 s; wanted are four frames 3.4 / 3 s apart.
+  const SampledFrames got = sample_frames(std::vector<int>{500, 2600, 100, 100, 100, 600}, sampling);
+  EXPECT_THAT(got.indices, ElementsAre(0, 1, 2, 5));
+  EXPECT_THAT(got.times_s, ElementsAre(0, 0.5, 3.1, 3.4));
+  EXPECT_THAT(sample_frames(std::vector<int>{40, 40, 40}, sampling).indices, ElementsAre(0, 1, 2));
+  EXPECT_THAT(sample_frames(std::vector<int>{40}, sampling).indices, ElementsAre(0));
+}
+
 TEST(VideoSampling, EqualDurationsAreAConstantRate) {
   for (const int n : {1, 2, 3, 7, 48, 301})
-    for (const double rate : {0.5, 2.0, 9.0}) {
+    for (const double rate : {0.5, -0.5, 2.0, -2.0, 9.0, -9.0}) {
       VideoSampling sampling;
-      sampling.frames_per_s = rate;
+      sampling.frames_per_s = std::abs(rate);
+      sampling.to_the_end = rate < 0;
       const std::vector<int> durations(static_cast<std::size_t>(n), 40);
       const SampledFrames by_clock = sample_frames(durations, sampling);
       const SampledFrames by_rate = sample_frames(n, 25.0, sampling);
       EXPECT_EQ(by_clock.indices, by_rate.indices) << n << " at " << rate;
       EXPECT_NEAR(by_clock.frames_per_s, by_rate.frames_per_s, 1e-9);
+      EXPECT_NEAR(by_clock.times_s.back(), by_rate.times_s.back(), 1e-9);
     }
 }
 

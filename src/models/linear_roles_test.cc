@@ -74,6 +74,9 @@ TEST(LinearRoles, EveryLinearOfEveryFamily) {
         "language_model.model.embed_tokens.weight", 12, 2, 8}},
       {"qwen2_5_vl", {"visual.patch_embed.proj.weight", "as stored", "model.embed_tokens.weight", 16, 2, 12}},
       {"qwen2_vl", {"visual.patch_embed.proj.weight", "as stored", "lm_head.weight", 12, 2, 12}},
+      {"qwen3_vl",
+       {"model.visual.patch_embed.proj.weight", "as stored", "model.language_model.embed_tokens.weight", 16,
+        6, 12}},
       {"qwen_vl", {"transformer.visual.conv1.weight", "as stored", "lm_head.weight", 4, 6, 4}}};
   for (const auto& [family, expected] : families) {
     if (family == "qwen_vl") {

@@ -16,6 +16,16 @@ LlamaDefaults llama_defaults(std::string_view type, const JsonView& text_config)
     out.sliding_window = 4096;
     return out;
   }
+  if (type == "qwen3_vl" || type == "qwen3_vl_text") {
+    out.vocab_size = 151936;
+    out.intermediate_size = 22016;
+    out.n_kv_heads = 32;
+    out.head_dim = 128;
+    out.qk_norm = true;
+    out.max_positions = 128000;
+    out.rope_theta = 500000.0;
+    return out;
+  }
   out.qkv_bias = true;
   out.max_positions = 32768;
   if (type == "qwen2") {

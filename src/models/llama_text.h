@@ -10,7 +10,8 @@
 namespace triptych {
 
 /// What a configuration class of this model_type leaves out: "llama" LlamaConfig, "mistral" MistralConfig,
-/// "qwen2" Qwen2Config, "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl" and "qwen2_5_vl_text" Qwen2VLTextConfig.
+/// "qwen2" Qwen2Config, "qwen2_vl", "qwen2_vl_text", "qwen2_5_vl" and "qwen2_5_vl_text" Qwen2VLTextConfig,
+/// "qwen3_vl" and "qwen3_vl_text" Qwen3VLTextConfig.
 /// Anything else throws Error(kUnsupported), naming `text_config`'s field.
 LlamaDefaults llama_defaults(std::string_view model_type, const JsonView& text_config);
 

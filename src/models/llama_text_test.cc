@@ -32,6 +32,13 @@ TEST(LlamaText, ClassDefaults) {
   EXPECT_EQ(qwen2.max_position_embeddings, 32768);
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.o_bias);
+  const LlamaConfig qwen3 = parse(
+      R"({"text_config": {"model_type": "qwen3_vl_text", "hidden_size": 2048, "num_attention_heads": 32}})");
+  EXPECT_EQ(qwen3.head_dim, 128) << "whatever the width";
+  EXPECT_EQ(qwen3.max_position_embeddings, 128000);
+  EXPECT_EQ(qwen3.rope.theta, 500000.0);
+  EXPECT_TRUE(qwen3.qk_norm);
+  EXPECT_FALSE(qwen3.qkv_bias);
 }
 
 TEST(LlamaText, SlidingWindows) {

@@ -34,8 +34,9 @@ class ThreadPool;
 struct MediaMeta {
   int width_px = 0;
   int height_px = 0;
-  int n_frames = 1;         // > 1: video
-  double frames_per_s = 0;  // of the frames given, video only
+  int n_frames = 1;                        // > 1: video
+  double frames_per_s = 0;                 // of the frames given, video only
+  std::vector<double> frame_times_s = {};  // of each frame; empty: they follow at frames_per_s
   bool is_video = false;
   std::string name = {};  // file name as the user gave it, may be empty; Qwen-VL writes it into the prompt
 };
@@ -84,7 +85,7 @@ struct PromptLayout {
 
 /// Rows that replace token embeddings in a step.
 struct EmbeddingOverride {
-  TensorView rows;                        // [n, D] float32
+  TensorView rows;                        // [n, W] float32, as encode_media gave them
   std::span<const std::int32_t> at_rows;  // [n] rows of the batch
 };
 
@@ -129,11 +130,16 @@ class Model {
   virtual PromptLayout expand_prompt(std::span<const std::int32_t> ids,
                                      std::span<const MediaPlan> plans) const = 0;
 
-  /// Tower and projector for several items at once -> [sum of n_tokens, hidden_size].
+  /// Tower and projector for several items at once -> [sum of n_tokens, W]. The first hidden_size columns
+  /// replace token embeddings; a family may have more, which only its own `forward` reads.
   virtual TensorView encode_media(ExecContext& cx, std::span<const MediaItem> items) const = 0;
   /// Language model -> logits [n logit rows, vocab_size]. Keys and values of the step are added to
   /// batch.kv_cache.
   virtual TensorView forward(ExecContext& cx, const Batch& batch) const = 0;
+
+  /// What stands in a prompt where the template printed video_placeholder for this video, before the text is
+  /// tokenized. It may hold several placeholders, each for a part of the video.
+  virtual std::string video_text(const MediaPlan& /*plan*/) const { return info().video_placeholder; }
 
   /// Tags of a message's text that are no ordinary text, in order. Throws Error(kInvalidArgument) for a tag
   /// that the model has no tokens for.

@@ -84,7 +84,8 @@ std::span<const std::int32_t> ids_for_embedding(ExecContext& cx, const Batch& ba
 }
 
 void apply_media(ExecContext& cx, const Batch& batch, TensorView h) {
-  for (const EmbeddingOverride& media : batch.media) cx.scatter_rows(media.rows, media.at_rows, h);
+  for (const EmbeddingOverride& media : batch.media)
+    cx.scatter_rows(media.rows.cols(0, h.dim(1)), media.at_rows, h);
 }
 
 }  // namespace triptych

@@ -36,7 +36,7 @@ void check_placeholder_count(std::int64_t n_placeholders, std::int64_t n_items,
 /// table. In the arena.
 std::span<const std::int32_t> ids_for_embedding(ExecContext& cx, const Batch& batch);
 
-/// Writes the media rows of a step over its token embeddings h [T, D].
+/// Writes the media rows of a step, the first D columns, over its token embeddings h [T, D].
 void apply_media(ExecContext& cx, const Batch& batch, TensorView h);
 
 }  // namespace triptych

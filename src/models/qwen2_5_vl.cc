@@ -26,10 +26,12 @@ namespace {
 Qwen2VlConfig parse_config(const ModelSource& source) {
   const JsonView v = source.config.at("vision_config");
   Qwen2VlConfig out =
-      Qwen2VlConfig::parse(source, QwenVisionConfig::parse(v, "hidden_size", 3584), "out_hidden_size");
+      Qwen2VlConfig::parse(source, parse_qwen2_vl_text(source.config, source.tie_word_embeddings),
+                           QwenVisionConfig::parse(v, "hidden_size", {.width = 3584}), "out_hidden_size");
   out.vision_intermediate = v.get_int("intermediate_size", 3420, 1, 1 << 24);
   out.vision_act = get_activation(v, "hidden_act", Activation::kSilu);
   out.tokens_per_second = static_cast<int>(v.get_int("tokens_per_second", 4, 1, 1 << 20));
+  out.videos = Qwen2ImageProcessor::for_videos(Qwen2VlConfig::video_file(source), out.geometry());
   return out;
 }
 
@@ -88,17 +90,18 @@ class Qwen25Vl : public Qwen2VlModel {
   WindowConfig windows_;
   std::vector<Block> blocks_;
   RmsNorm merger_ln_q_;
+  MergerMlp merger_mlp_;
 };
 
 Qwen25Vl::Qwen25Vl(const ModelSource& source)
     : Qwen2VlModel(parse_config(source)),
       windows_(WindowConfig::parse(source.config.at("vision_config"), config_.vision)) {
-  const Binder vision = bind_patch_embed(source);
+  const Binder vision = bind_patch_embed(source, Bias::kNone);
   for (int i = 0; i < config_.vision.depth; ++i)
     blocks_.push_back(bind_block(vision.scope(fmt::format("blocks.{}", i))));
   Binder merger = merger_scope(source);
   merger_ln_q_ = RmsNorm::bind(merger, "ln_q", config_.vision.width, kTowerEps);
-  bind_merger_mlp(merger);
+  merger_mlp_ = MergerMlp::bind(merger, "mlp.0", "mlp.2", config_);
   bind_language_model(source);
   info_.family = "qwen2_5_vl";
   info_.architecture = "Qwen2_5_VLForConditionalGeneration";
@@ -139,7 +142,8 @@ void Qwen25Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frame
              [&] { run_block(cx, blocks_[i], h, rope, windows_.sees_frame[i] ? segments : order.segments); });
   const ProfileZone zone("projector");
   TensorView x = cx.empty(out.shape());
-  merge(cx, merger_ln_q_(cx, h), x);      // [P / (m m), D]
+  merger_mlp_(cx, joined(merger_ln_q_(cx, h)), x);  // [P / (m m), D]
+  cx.tap(x, "model.visual.merger");
   cx.scatter_rows(x, order.blocks, out);  // back to the picture's order
 }
 

@@ -68,9 +68,12 @@ void write_slice(const SliceArgs& a, float* patches, int block_row) {
     }
 }
 
-}  // namespace
+struct Frames {
+  std::int64_t n = 1;
+  std::int64_t n_counted = 1;  // against the limits, before the size is scaled
+};
 
-SizePx smart_resize(SizePx size, int factor, PixelLimits limits) {
+SizePx fit(SizePx size, const Frames& frames, int factor, PixelLimits limits) {
   TRIPTYCH_CHECK(size.width_px > 0 && size.height_px > 0 && factor > 0 && limits.min_pixels > 0 &&
                      limits.max_pixels > 0 && limits.min_pixels <= kMaxPixels &&
                      limits.max_pixels <= kMaxPixels,
@@ -83,15 +86,17 @@ SizePx smart_resize(SizePx size, int factor, PixelLimits limits) {
          h, kMaxAspectRatio);
   std::int64_t new_h = divide_half_even(h, factor) * factor;
   std::int64_t new_w = divide_half_even(w, factor) * factor;
-  const auto area = static_cast<double>(h * w);
+  const auto n = static_cast<double>(frames.n);
+  const double area = n * static_cast<double>(h * w);
+  const double rounded = static_cast<double>(frames.n_counted) * static_cast<double>(new_h * new_w);
   const auto scaled = [&](double (*whole)(double), double length) {
     return static_cast<std::int64_t>(whole(length / factor)) * factor;
   };
-  if (new_h * new_w > limits.max_pixels) {
+  if (rounded > static_cast<double>(limits.max_pixels)) {
     const double beta = std::sqrt(area / static_cast<double>(limits.max_pixels));
     new_h = std::max<std::int64_t>(factor, scaled(std::floor, static_cast<double>(h) / beta));
     new_w = std::max<std::int64_t>(factor, scaled(std::floor, static_cast<double>(w) / beta));
-  } else if (new_h * new_w < limits.min_pixels) {
+  } else if (rounded < static_cast<double>(limits.min_pixels)) {
     const double beta = std::sqrt(static_cast<double>(limits.min_pixels) / area);
     new_h = scaled(std::ceil, static_cast<double>(h) * beta);
     new_w = scaled(std::ceil, static_cast<double>(w) * beta);
@@ -99,23 +104,62 @@ SizePx smart_resize(SizePx size, int factor, PixelLimits limits) {
   return {static_cast<int>(new_w), static_cast<int>(new_h)};
 }
 
+}  // namespace
+
+SizePx smart_resize(SizePx size, int factor, PixelLimits limits) { return fit(size, {}, factor, limits); }
+
+SizePx smart_resize_video(SizePx size, int n_frames, int factor, int temporal_factor, PixelLimits limits) {
+  TRIPTYCH_CHECK(n_frames > 0 && temporal_factor > 0, "[smart_resize] {} frames in patches of {}", n_frames,
+                 temporal_factor);
+  if (size.height_px < factor || size.width_px < factor) {
+    const double scale =
+        std::max(static_cast<double>(factor) / size.height_px, static_cast<double>(factor) / size.width_px);
+    size = {static_cast<int>(size.width_px * scale), static_cast<int>(size.height_px * scale)};
+  }
+  // Less than a temporal patch is filled up to one (the reference refuses it).
+  const std::int64_t n = std::max(n_frames, temporal_factor);
+  return fit(size, {.n = n, .n_counted = divide_half_even(n, temporal_factor) * temporal_factor}, factor,
+             limits);
+}
+
 Qwen2ImageProcessor Qwen2ImageProcessor::for_images(const std::optional<JsonView>& config,
                                                     const Geometry& tower) {
-  return parse(config, tower, {.min_pixels = 56 * 56, .max_pixels = 1280 * 28 * 28});
+  Qwen2ImageProcessor defaults;
+  defaults.limits_ = {.min_pixels = 56 * 56, .max_pixels = 1280 * 28 * 28};
+  return defaults.parse(config, tower);
 }
 
 Qwen2ImageProcessor Qwen2ImageProcessor::for_videos(const std::optional<JsonView>& config,
                                                     const Geometry& tower) {
-  return parse(config, tower, {.min_pixels = 128 * 28 * 28, .max_pixels = 768 * 28 * 28});
+  Qwen2ImageProcessor defaults;
+  defaults.limits_ = {.min_pixels = 128 * 28 * 28, .max_pixels = 768 * 28 * 28};
+  return defaults.parse(config, tower);
 }
 
-Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& config, const Geometry& tower,
-                                               PixelLimits limits) {
+Qwen2ImageProcessor Qwen2ImageProcessor::for_qwen3_videos(const std::optional<JsonView>& config,
+                                                          const Geometry& tower) {
+  Qwen2ImageProcessor defaults;
+  defaults.geometry_.patch_size_px = 16;
+  defaults.limits_ = {.min_pixels = 128 * 32 * 32, .max_pixels = 768 * 32 * 32};
+  defaults.limits_whole_video_ = true;
+  defaults.max_video_tokens_ = 768;
+  defaults.video_sampling_.to_the_end = true;
+  Qwen2ImageProcessor out = defaults.parse(config, tower);
+  if (!config || !config->has("image_mean")) out.normalize_.mean = {0.5, 0.5, 0.5};
+  if (!config || !config->has("image_std")) out.normalize_.std = {0.5, 0.5, 0.5};
+  return out;
+}
+
+Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& config,
+                                               const Geometry& tower) const {
   const JsonView c = config.value_or(JsonView(empty_json_object(), "preprocessor_config.json"));
-  Qwen2ImageProcessor out;
-  out.geometry_ = {.patch_size_px = static_cast<int>(c.get_int("patch_size", 14, 1, 1024)),
-                   .temporal_patch_size = static_cast<int>(c.get_int("temporal_patch_size", 2, 1, 64)),
-                   .merge_size = static_cast<int>(c.get_int("merge_size", 2, 1, 64))};
+  Qwen2ImageProcessor out = *this;
+  const auto size_of = [&](std::string_view key, int fallback, int most) {
+    return static_cast<int>(c.get_int(key, fallback, 1, most));
+  };
+  out.geometry_ = {.patch_size_px = size_of("patch_size", geometry_.patch_size_px, 1024),
+                   .temporal_patch_size = size_of("temporal_patch_size", geometry_.temporal_patch_size, 64),
+                   .merge_size = size_of("merge_size", geometry_.merge_size, 64)};
   if (!config) out.geometry_ = tower;
   if (out.geometry_ != tower)
     fail(ErrorCode::kInvalidFile,
@@ -125,6 +169,7 @@ Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& co
          tower.patch_size_px, tower.temporal_patch_size, tower.merge_size);
   // The same two numbers have been written in three ways; the oldest, at the top, wins where files hold
   // several.
+  PixelLimits& limits = out.limits_;
   if (const auto size = c.find("size")) {
     read_limit(*size, "min_pixels", limits.min_pixels);
     read_limit(*size, "max_pixels", limits.max_pixels);
@@ -133,7 +178,6 @@ Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& co
   }
   read_limit(c, "min_pixels", limits.min_pixels);
   read_limit(c, "max_pixels", limits.max_pixels);
-  out.limits_ = limits;
   out.do_resize_ = c.get_bool("do_resize", true);
   out.resample_ = filter_from_pillow(static_cast<int>(c.get_int("resample", 3, 0, 5)));
   out.normalize_ = parse_normalize(c);
@@ -145,8 +189,8 @@ Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& co
   sampling.min_frames = static_cast<int>(c.get_int("min_frames", sampling.min_frames, 1, 1 << 20));
   sampling.max_frames = static_cast<int>(c.get_int("max_frames", sampling.max_frames, 1, 1 << 20));
   sampling.frame_multiple = out.geometry_.temporal_patch_size;
-  out.share_video_pixels_ = c.get_bool("cap_pixels_per_frame", false);
-  out.max_video_tokens_ = c.get_int("max_video_tokens", 128000, 1, 1 << 24);
+  out.cap_pixels_per_frame_ = c.get_bool("cap_pixels_per_frame", false);
+  out.max_video_tokens_ = c.get_int("max_video_tokens", max_video_tokens_, 1, 1 << 24);
   return out;
 }
 
@@ -162,12 +206,18 @@ PixelLimits Qwen2ImageProcessor::limits_for(const MediaMeta& meta, const MediaOp
   PixelLimits out = limits_;
   if (checked(options.min_pixels, "min_pixels") > 0) out.min_pixels = options.min_pixels;
   if (checked(options.max_pixels, "max_pixels") > 0) out.max_pixels = options.max_pixels;
-  if (meta.is_video && share_video_pixels_) {
-    const int factor = geometry_.patch_size_px * geometry_.merge_size;
+  if (!meta.is_video || !cap_pixels_per_frame_) return out;
+  const std::int64_t factor = geometry_.patch_size_px * geometry_.merge_size;
+  const auto least = static_cast<std::int64_t>(static_cast<double>(out.min_pixels) * 1.05);
+  if (limits_whole_video_) {
+    const std::int64_t of_frame =
+        std::max(std::min(max_video_tokens_ * factor * factor, out.max_pixels / meta.n_frames), least);
+    out.max_pixels = std::min(of_frame, kMaxPixels / meta.n_frames) * meta.n_frames;
+  } else {
     const auto total =
         static_cast<std::int64_t>(static_cast<double>(max_video_tokens_ * factor * factor) * 0.9);
-    out.max_pixels = std::max(std::min(out.max_pixels, total * geometry_.temporal_patch_size / meta.n_frames),
-                              static_cast<std::int64_t>(static_cast<double>(out.min_pixels) * 1.05));
+    out.max_pixels =
+        std::max(std::min(out.max_pixels, total * geometry_.temporal_patch_size / meta.n_frames), least);
   }
   return out;
 }
@@ -181,7 +231,10 @@ MediaPlan Qwen2ImageProcessor::plan(const MediaMeta& meta, const MediaOptions& o
   const int factor = g.patch_size_px * g.merge_size;
   SizePx size{meta.width_px, meta.height_px};
   if (do_resize_) {
-    size = smart_resize(size, factor, limits_for(meta, options));
+    const PixelLimits limits = limits_for(meta, options);
+    size = meta.is_video && limits_whole_video_
+               ? smart_resize_video(size, meta.n_frames, factor, g.temporal_patch_size, limits)
+               : smart_resize(size, factor, limits);
   } else if (size.width_px % factor != 0 || size.height_px % factor != 0) {
     fail(ErrorCode::kInvalidArgument,
          "a picture of {}x{} pixels: this model does not resize, and both sides must be multiples of {}",

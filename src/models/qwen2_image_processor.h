@@ -1,7 +1,7 @@
-// The image and video processor of Qwen2-VL and Qwen2.5-VL: any resolution, cut into patches in the order the
-// tower's merger wants. Reference: transformers 5.24, image_processing_pil_qwen2_vl.py and
-// video_processing_qwen2_vl.py. Frames of videos are resized as pictures are (Pillow's bicubic; the reference
-// uses torchvision's there, which is a few grey levels off Pillow).
+// The image and video processor of Qwen2-VL, Qwen2.5-VL and Qwen3-VL: any resolution, cut into patches in the
+// order the tower's merger wants. Reference: transformers 5.24, image_processing_pil_qwen2_vl.py,
+// video_processing_qwen2_vl.py and video_processing_qwen3_vl.py. Frames of videos are resized as pictures are
+// (Pillow's bicubic; the reference uses torchvision's there, which is a few grey levels off Pillow).
 #pragma once
 
 #include <cstdint>
@@ -26,6 +26,10 @@ struct PixelLimits {
 /// other.
 SizePx smart_resize(SizePx size, int factor, PixelLimits limits);
 
+/// The same for the frames of a Qwen3-VL video, whose areas together lie within the limits: n_frames, rounded
+/// to whole temporal patches, count. A frame with a side below `factor` is first enlarged to it.
+SizePx smart_resize_video(SizePx size, int n_frames, int factor, int temporal_factor, PixelLimits limits);
+
 class Qwen2ImageProcessor {
  public:
   struct Geometry {  // of the tower
@@ -41,6 +45,9 @@ class Qwen2ImageProcessor {
   /// Videos: limits of a frame, by default 128 * 28 * 28 and 768 * 28 * 28. A directory without a video
   /// processor uses its image processor, as the reference does: `config` is whichever there is.
   static Qwen2ImageProcessor for_videos(const std::optional<JsonView>& config, const Geometry& tower);
+  /// Videos of Qwen3-VL: limits of all frames together, by default 128 * 32 * 32 and 768 * 32 * 32; mean and
+  /// standard deviation 0.5; frames are sampled to the end of the video.
+  static Qwen2ImageProcessor for_qwen3_videos(const std::optional<JsonView>& config, const Geometry& tower);
 
   /// Sizes, grid and token count. `options` override the limits. Throws Error(kInvalidArgument) for a picture
   /// or limits that cannot be met, kContextLength when it takes more than max_tokens.
@@ -56,8 +63,8 @@ class Qwen2ImageProcessor {
   const VideoSampling& video_sampling() const noexcept { return video_sampling_; }
 
  private:
-  static Qwen2ImageProcessor parse(const std::optional<JsonView>& config, const Geometry& tower,
-                                   PixelLimits limits);
+  /// What a file leaves out is as in *this.
+  Qwen2ImageProcessor parse(const std::optional<JsonView>& config, const Geometry& tower) const;
   PixelLimits limits_for(const MediaMeta& meta, const MediaOptions& options) const;
 
   Geometry geometry_;
@@ -65,8 +72,9 @@ class Qwen2ImageProcessor {
   bool do_resize_ = true;
   Filter resample_ = Filter::kBicubic;
   NormalizeOptions normalize_;
-  bool share_video_pixels_ = false;  // cap_pixels_per_frame: frames share a budget of pixels
-  std::int64_t max_video_tokens_ = 128000;
+  bool limits_whole_video_ = false;         // else a frame
+  bool cap_pixels_per_frame_ = false;       // of a video
+  std::int64_t max_video_tokens_ = 128000;  // of a video; where limits are the whole video's, of a frame
   VideoSampling video_sampling_;
 };
 

@@ -79,10 +79,12 @@ TEST(SmartResize, NarrowPicturesAreRefused) {
 // reference's own function (transformers 5.24, image_processing_qwen2_vl.py).
 class SizeHash {
  public:
-  void add(int height, int width, PixelLimits limits) {
+  /// n_frames of a video of Qwen3-VL; 0: a picture.
+  void add(int height, int width, PixelLimits limits, int n_frames = 0) {
     SizePx size{0, 0};
     try {
-      size = smart_resize({width, height}, 28, limits);
+      size = n_frames > 0 ? smart_resize_video({width, height}, n_frames, 32, 2, limits)
+                          : smart_resize({width, height}, 28, limits);
     } catch (const Error&) {
       ++n_refused;
     }
@@ -120,6 +122,37 @@ TEST(SmartResize, EverySizeAsTheReference) {
   }
   EXPECT_THAT(resized(8000, 8000), IsHeightWidth(3584, 3584));
   EXPECT_THAT(resized(8000, 8000, {200704, 1003520}), IsHeightWidth(980, 980));
+}
+
+// Hashes of smart_resize in video_processing_qwen3_vl.py.
+TEST(SmartResize, EveryVideoAsTheReference) {
+  struct Expected {
+    PixelLimits limits;
+    std::uint64_t small, lines, grid;
+  };
+  const Expected all[] = {{{4096, 25165824}, 0xf31617cd1d9ad1a5, 0xac53394f58cf5945, 0x2e540c09f18ba335},
+                          {{131072, 786432}, 0x5cb1ef070e290915, 0x286f5d166214fcd5, 0x7000e238dff37bf7},
+                          {{4096, 409600}, 0xe852876f60503705, 0x446bfc81a98fda5, 0x7e226603f260ce70}};
+  for (const Expected& e : all) {
+    SizeHash small, lines, grid;
+    for (const int n : {2, 3, 5, 16, 768}) {
+      for (int h = 1; h <= 40; ++h)
+        for (int w = 1; w <= 40; ++w) small.add(h, w, e.limits, n);
+      for (int side = 1; side <= 1000; ++side) lines.add(1, side, e.limits, n);
+      for (int side = 1; side <= 1000; ++side) lines.add(side, 1, e.limits, n);
+      for (int h = 1; h <= 2000; h += 83)
+        for (int w = 1; w <= 2000; w += 97) grid.add(h, w, e.limits, n);
+    }
+    EXPECT_EQ(small.value, e.small);
+    EXPECT_EQ(small.n_refused, 0);
+    EXPECT_EQ(lines.value, e.lines);
+    EXPECT_EQ(lines.n_refused, 8000);
+    EXPECT_EQ(grid.value, e.grid);
+    EXPECT_EQ(grid.n_refused, 200);
+  }
+  const SizePx one = smart_resize_video({640, 480}, 1, 32, 2, {4096, 25165824});  // as two
+  EXPECT_EQ(one.width_px, 640);
+  EXPECT_EQ(one.height_px, 480);
 }
 
 Image unique_pixels(int width, int height) {
@@ -304,6 +337,37 @@ TEST(Qwen2Processor, FramesMayShareABudget) {
   meta.n_frames = 100000;  // never below 1.05 times the least
   plan = p.plan(meta, {}, std::int64_t{1} << 30);
   EXPECT_LE(plan.resized_width_px * plan.resized_height_px, 3292);
+}
+
+TEST(Qwen2Processor, LimitsOfAWholeVideo) {
+  const Qwen2ImageProcessor::Geometry tower{.patch_size_px = 16};
+  const auto plan_of = [&](const char* config, int n_frames) {
+    const Json json = Json::parse(config);
+    const auto p =
+        Qwen2ImageProcessor::for_qwen3_videos(JsonView(json, "video_preprocessor_config.json"), tower);
+    return p.plan(
+        {.width_px = 640, .height_px = 480, .n_frames = n_frames, .frames_per_s = 2, .is_video = true}, {},
+        std::int64_t{1} << 30);
+  };
+  constexpr const char* kFile = R"({"size": {"shortest_edge": 4096, "longest_edge": 3072000}})";
+  EXPECT_EQ(plan_of(kFile, 10).resized_width_px, 640);  // 10 * 640 * 480
+  EXPECT_EQ(plan_of(kFile, 40).resized_width_px, 320);
+  EXPECT_EQ(plan_of(kFile, 40).resized_height_px, 224);
+  // A frame has at most 100 tokens of 32 x 32, or the share of the whole, never below 1.05 times the least.
+  constexpr const char* kCapped = R"({"size": {"shortest_edge": 4096, "longest_edge": 3072000},
+      "cap_pixels_per_frame": true, "max_video_tokens": 100})";
+  const auto area = [](const MediaPlan& plan) { return plan.resized_width_px * plan.resized_height_px; };
+  EXPECT_LE(area(plan_of(kCapped, 2)), 102400);
+  EXPECT_GT(area(plan_of(kCapped, 2)), 80000);
+  EXPECT_LE(area(plan_of(kCapped, 2000)), 4300);
+  const auto defaults = Qwen2ImageProcessor::for_qwen3_videos(std::nullopt, tower);
+  EXPECT_EQ(defaults.limits().min_pixels, 131072);
+  EXPECT_EQ(defaults.limits().max_pixels, 786432);
+  EXPECT_TRUE(defaults.video_sampling().to_the_end);
+  Image white{64, 64, PoolVector<std::uint8_t>(64 * 64 * 3, 255)};
+  const MediaPlan plan = defaults.plan(
+      {.width_px = 64, .height_px = 64, .n_frames = 1, .frames_per_s = 2, .is_video = true}, {}, kManyTokens);
+  EXPECT_FLOAT_EQ(defaults({&white, 1}, plan, nullptr).f32()[0], 1.0F);  // mean and standard deviation 0.5
 }
 
 TEST(Qwen2Processor, WithoutResizingSidesMustFit) {

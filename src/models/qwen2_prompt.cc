@@ -54,14 +54,18 @@ void check_count(std::string_view what, std::string_view placeholder, std::int64
 // Positions between two grid steps of a video, in float32 as the reference multiplies them.
 float temporal_step(const MediaPlan& plan, const Qwen2PromptRules& rules) {
   if (!plan.meta.is_video || rules.tokens_per_second == 0) return 1.0F;
-  const double rate = plan.meta.frames_per_s != 0 ? plan.meta.frames_per_s : kDefaultFramesPerSecond;
-  if (!(std::isfinite(rate) && rate > 0))
-    fail(ErrorCode::kInvalidArgument, "a video needs more than 0 frames a second, got {}", rate);
   return static_cast<float>(rules.tokens_per_second) *
-         static_cast<float>(rules.tower.temporal_patch_size / rate);
+         static_cast<float>(rules.tower.temporal_patch_size / frames_per_second(plan.meta));
 }
 
 }  // namespace
+
+double frames_per_second(const MediaMeta& meta) {
+  const double rate = meta.frames_per_s != 0 ? meta.frames_per_s : 2.0;
+  if (!(std::isfinite(rate) && rate > 0))
+    fail(ErrorCode::kInvalidArgument, "a video needs more than 0 frames a second, got {}", rate);
+  return rate;
+}
 
 LlamaConfig parse_qwen2_vl_text(const JsonView& config, bool force_tie) {
   const JsonView text = config.find("text_config").value_or(config);
@@ -120,13 +124,19 @@ void describe_qwen2_vl(const LlamaConfig& text, const Qwen2VisionTokens& tokens,
 
 PromptLayout expand_qwen2_prompt(std::span<const std::int32_t> ids, std::span<const MediaPlan> plans,
                                  const Qwen2PromptRules& rules) {
-  const auto n_videos =
-      std::count_if(plans.begin(), plans.end(), [](const MediaPlan& p) { return p.meta.is_video; });
-  check_count("image", "<|image_pad|>", std::count(ids.begin(), ids.end(), rules.tokens.image),
-              static_cast<std::int64_t>(plans.size()) - n_videos);
-  check_count("video", "<|video_pad|>", std::count(ids.begin(), ids.end(), rules.tokens.video), n_videos);
-  std::int64_t n_tokens = static_cast<std::int64_t>(ids.size()) - static_cast<std::int64_t>(plans.size());
-  for (const MediaPlan& plan : plans) n_tokens += plan.n_tokens;
+  const auto parts_of = [&](const MediaPlan& plan) {  // placeholders
+    return plan.meta.is_video && rules.splits_videos ? plan.grid_t : 1;
+  };
+  std::int64_t n_pictures = 0;
+  std::int64_t n_video_parts = 0;
+  std::int64_t n_tokens = static_cast<std::int64_t>(ids.size());
+  for (const MediaPlan& plan : plans) {
+    (plan.meta.is_video ? n_video_parts : n_pictures) += parts_of(plan);
+    n_tokens += plan.n_tokens - parts_of(plan);
+  }
+  check_count("image", "<|image_pad|>", std::count(ids.begin(), ids.end(), rules.tokens.image), n_pictures);
+  check_count(rules.splits_videos ? "video frame pair" : "video", "<|video_pad|>",
+              std::count(ids.begin(), ids.end(), rules.tokens.video), n_video_parts);
   if (n_tokens > rules.max_context_tokens)
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}", n_tokens,
          rules.max_context_tokens);
@@ -135,6 +145,7 @@ PromptLayout expand_qwen2_prompt(std::span<const std::int32_t> ids, std::span<co
   out.input_ids.reserve(static_cast<std::size_t>(n_tokens));
   std::vector<MropeMedia> media;
   std::size_t next_of[] = {0, 0};  // the next picture's and the next video's place among the plans
+  int next_part = 0;               // of that video
   for (const std::int32_t id : ids) {
     if (id != rules.tokens.image && id != rules.tokens.video) {
       out.input_ids.push_back(id);
@@ -145,17 +156,21 @@ PromptLayout expand_qwen2_prompt(std::span<const std::int32_t> ids, std::span<co
     while (plans[next].meta.is_video != is_video) ++next;
     const MediaPlan& plan = plans[next];
     const auto first_row = static_cast<std::int64_t>(out.input_ids.size());
+    const int n_parts = parts_of(plan);
+    const int part = is_video ? next_part : 0;
+    const std::int64_t n_rows = plan.n_tokens / n_parts;
     out.runs.push_back({.media_index = static_cast<int>(next),
-                        .first_media_row = 0,
+                        .first_media_row = part * n_rows,
                         .first_prompt_row = first_row,
-                        .n_rows = plan.n_tokens});
+                        .n_rows = n_rows});
     media.push_back({.first_row = first_row,
-                     .grid_t = plan.grid_t,
+                     .grid_t = plan.grid_t / n_parts,
                      .grid_h = plan.grid_h / rules.tower.merge_size,
                      .grid_w = plan.grid_w / rules.tower.merge_size,
                      .temporal_step = temporal_step(plan, rules)});
-    out.input_ids.insert(out.input_ids.end(), static_cast<std::size_t>(plan.n_tokens), id);
-    ++next;
+    out.input_ids.insert(out.input_ids.end(), static_cast<std::size_t>(n_rows), id);
+    if (is_video) next_part = (part + 1) % n_parts;
+    if (part + 1 == n_parts) ++next;
   }
   MropePositions positions = mrope_positions(n_tokens, media);
   out.positions = std::move(positions.positions);

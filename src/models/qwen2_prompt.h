@@ -1,5 +1,5 @@
-// What Qwen2-VL and Qwen2.5-VL share around their language model: the text configuration, special tokens,
-// chat template and the layout of a prompt. Reference: transformers 5.24, configuration_qwen2_vl.py,
+// What Qwen2-VL, Qwen2.5-VL and Qwen3-VL share around their language model: the text configuration, special
+// tokens, chat template and the layout of a prompt. Reference: transformers 5.24, configuration_qwen2_vl.py,
 // configuration_qwen2_5_vl.py, processing_qwen2_vl.py.
 #pragma once
 
@@ -36,16 +36,19 @@ struct Qwen2PromptRules {
   Qwen2VisionTokens tokens;
   Qwen2ImageProcessor::Geometry tower;
   int tokens_per_second = 0;  // temporal positions of a second of video; 0: one a grid step, as in Qwen2-VL
+  bool splits_videos =
+      false;  // a <|video_pad|> stands for one grid step and is placed like a picture (Qwen3-VL)
   std::int64_t max_context_tokens = 0;
 };
 
 /// Replaces the i-th <|image_pad|> by the i-th picture's tokens and the i-th <|video_pad|> by the i-th
-/// video's. Throws Error(kInvalidArgument) with the counts when they do not match, kContextLength for a
-/// prompt that is too long.
+/// video's, or those of the i-th grid step of all videos. Throws Error(kInvalidArgument) with the counts when
+/// they do not match, kContextLength for a prompt that is too long.
 PromptLayout expand_qwen2_prompt(std::span<const std::int32_t> ids, std::span<const MediaPlan> plans,
                                  const Qwen2PromptRules& rules);
 
-/// Frames per second of a video that comes without (what its makers' own tools sample).
-inline constexpr double kDefaultFramesPerSecond = 2.0;
+/// Of a video; 2 where it comes without a rate (what its makers' own tools sample). Throws
+/// Error(kInvalidArgument) for a rate that is not positive and finite.
+double frames_per_second(const MediaMeta& meta);
 
 }  // namespace triptych

@@ -84,6 +84,36 @@ TEST(Qwen2Prompt, PicturesAndVideosAreMatchedByKind) {
   EXPECT_EQ(layout.runs[2].media_index, 2);
 }
 
+// Qwen3-VL: every grid step has a placeholder of its own and lies like a picture.
+TEST(Qwen2Prompt, VideosInParts) {
+  Qwen2PromptRules split = rules();
+  split.splits_videos = true;
+  const std::int32_t ids[] = {1, kVideo, 2, kVideo, kImage, kVideo};
+  const MediaPlan plans[] = {picture(1, 1), video(2, 1, 2), video(1, 2, 1)};
+  const PromptLayout layout = expand_qwen2_prompt(ids, plans, split);
+  EXPECT_THAT(layout.input_ids, ElementsAre(1, kVideo, kVideo, 2, kVideo, kVideo, kImage, kVideo, kVideo));
+  ASSERT_EQ(layout.runs.size(), 4U);
+  const auto run = [&](std::size_t i) {
+    const MediaRun& r = layout.runs[i];
+    return std::vector<std::int64_t>{r.media_index, r.first_media_row, r.first_prompt_row, r.n_rows};
+  };
+  EXPECT_THAT(run(0), ElementsAre(1, 0, 1, 2));
+  EXPECT_THAT(run(1), ElementsAre(1, 2, 4, 2));
+  EXPECT_THAT(run(2), ElementsAre(0, 0, 6, 1));
+  EXPECT_THAT(run(3), ElementsAre(2, 0, 7, 2));
+  const std::vector<std::int32_t> temporal(layout.positions.begin(), layout.positions.begin() + 9);
+  EXPECT_THAT(temporal, ElementsAre(0, 1, 1, 3, 4, 4, 6, 7, 7));
+  EXPECT_EQ(layout.next_position, 9);
+  try {
+    const std::int32_t once[] = {kVideo};
+    expand_qwen2_prompt(once, std::span(plans).subspan(1, 1), split);
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("1 video frame pair placeholder (<|video_pad|>) but 2 video frame "
+                                        "pairs were given"));
+  }
+}
+
 TEST(Qwen2Prompt, CountsThatDoNotMatchAreNamed) {
   const MediaPlan one[] = {picture(1, 1)};
   const std::int32_t two_places[] = {kImage, 5, kImage};

@@ -32,12 +32,14 @@ Qwen2VlConfig parse_config(const ModelSource& source) {
   const JsonView v = source.config.at("vision_config");
   // hidden_size is the width of the merger's output here, not the tower's.
   Qwen2VlConfig out =
-      Qwen2VlConfig::parse(source, QwenVisionConfig::parse(v, "embed_dim", 1280), "hidden_size");
+      Qwen2VlConfig::parse(source, parse_qwen2_vl_text(source.config, source.tie_word_embeddings),
+                           QwenVisionConfig::parse(v, "embed_dim", {.width = 1280}), "hidden_size");
   const double ratio = v.get_double("mlp_ratio", 4.0);
   if (!(ratio > 0 && ratio <= 64))
     fail(ErrorCode::kInvalidFile, "{}.mlp_ratio: expected a number in (0, 64], got {}", v.path(), ratio);
   out.vision_intermediate = static_cast<std::int64_t>(static_cast<double>(out.vision.width) * ratio);
   out.vision_act = get_activation(v, "hidden_act", Activation::kQuickGelu);
+  out.videos = Qwen2ImageProcessor::for_videos(Qwen2VlConfig::video_file(source), out.geometry());
   return out;
 }
 
@@ -53,47 +55,25 @@ class Qwen2Vl : public Qwen2VlModel {
   }
 
  private:
-  struct Block {
-    LayerNorm norm1;
-    std::unique_ptr<LinearWeight> qkv;   // [3 Dv, Dv]
-    std::unique_ptr<LinearWeight> proj;  // [Dv, Dv]
-    LayerNorm norm2;
-    std::unique_ptr<LinearWeight> fc1;  // [Fv, Dv]
-    std::unique_ptr<LinearWeight> fc2;  // [Dv, Fv]
-  };
-  Block bind_block(Binder binder) const;
   void encode_frames(ExecContext& cx, std::span<const VisionFrame> frames, TensorView out) const override;
-  void run_block(ExecContext& cx, const Block& block, TensorView h, const RopeAngles& rope,
-                 std::span<const std::int32_t> segments) const;
 
-  std::vector<Block> blocks_;
+  std::vector<LayerNormBlock> blocks_;
   LayerNorm merger_ln_q_;
+  MergerMlp merger_mlp_;
 };
 
 Qwen2Vl::Qwen2Vl(const ModelSource& source) : Qwen2VlModel(parse_config(source)) {
-  const Binder vision = bind_patch_embed(source);
+  const Binder vision = bind_patch_embed(source, Bias::kNone);
   for (int i = 0; i < config_.vision.depth; ++i)
-    blocks_.push_back(bind_block(vision.scope(fmt::format("blocks.{}", i))));
+    blocks_.push_back(LayerNormBlock::bind(vision.scope(fmt::format("blocks.{}", i)), "mlp.fc1", "mlp.fc2",
+                                           config_, kTowerEps));
   Binder merger = merger_scope(source);
   merger_ln_q_ = LayerNorm::bind(merger, "ln_q", config_.vision.width, kTowerEps);
-  bind_merger_mlp(merger);
+  merger_mlp_ = MergerMlp::bind(merger, "mlp.0", "mlp.2", config_);
   bind_language_model(source);
   info_.family = "qwen2_vl";
   info_.architecture = "Qwen2VLForConditionalGeneration";
   info_.names_regions = true;
-}
-
-Qwen2Vl::Block Qwen2Vl::bind_block(Binder binder) const {
-  const std::int64_t d = config_.vision.width;
-  const std::int64_t f = config_.vision_intermediate;
-  Block out{.norm1 = LayerNorm::bind(binder, "norm1", d, kTowerEps),
-            .qkv = binder.linear("attn.qkv", 3 * d, d, Bias::kRequired),
-            .proj = binder.linear("attn.proj", d, d, Bias::kRequired),
-            .norm2 = LayerNorm::bind(binder, "norm2", d, kTowerEps),
-            .fc1 = binder.linear("mlp.fc1", f, d, Bias::kRequired),
-            .fc2 = binder.linear("mlp.fc2", d, f, Bias::kRequired)};
-  out.fc1->set_reader(*out.fc2);
-  return out;
 }
 
 // out [P / (m m), D].
@@ -102,22 +82,12 @@ void Qwen2Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
   TensorView h = embed_patches(cx, frames, segments);  // [P, Dv]
   const RopeAngles rope = rope_angles(cx, frames);
   for (std::size_t i = 0; i < blocks_.size(); ++i)
-    cx.block({"model.visual", "blocks", static_cast<int>(i)}, h,
-             [&] { run_block(cx, blocks_[i], h, rope, segments); });
+    cx.block({"model.visual", "blocks", static_cast<int>(i)}, h, [&] {
+      blocks_[i](cx, h, {rope, segments, config_.vision.n_heads, config_.vision_act});
+    });
   const ProfileZone zone("projector");
-  merge(cx, merger_ln_q_(cx, h), out);  // [P / (m m), D]
-}
-
-void Qwen2Vl::run_block(ExecContext& cx, const Block& block, TensorView h, const RopeAngles& rope,
-                        std::span<const std::int32_t> segments) const {
-  {
-    const ArenaScope scratch(cx.arena());
-    const VisionAttention attention{*block.qkv, config_.vision.n_heads, rope, segments};
-    TensorView x = attention(cx, cx.tap_input(block.norm1.of(h), "norm1"));  // [P, Dv]
-    cx.linear_add(*block.proj, x, h, "attn");                                // [P, Dv]
-  }
-  const Activations x = cx.linear(*block.fc1, block.norm2.of(h), config_.vision_act);  // [P, Fv]
-  cx.linear_add(*block.fc2, x, h, "mlp");                                              // [P, Dv]
+  merger_mlp_(cx, joined(merger_ln_q_(cx, h)), out);  // [P / (m m), D]
+  cx.tap(out, "model.visual.merger");
 }
 
 }  // namespace

@@ -14,11 +14,11 @@ constexpr std::int64_t kPatchesAtOnce = 16384;  // of several frames; bounds the
 
 }  // namespace
 
-Qwen2VlConfig Qwen2VlConfig::parse(const ModelSource& source, const QwenVisionConfig& vision,
-                                   std::string_view merged_width_key) {
+Qwen2VlConfig Qwen2VlConfig::parse(const ModelSource& source, const LlamaConfig& text,
+                                   const QwenVisionConfig& vision, std::string_view merged_width_key) {
   const JsonView v = source.config.at("vision_config");
   Qwen2VlConfig out;
-  out.text = parse_qwen2_vl_text(source.config, source.tie_word_embeddings);
+  out.text = text;
   out.vision = vision;
   const std::int64_t merged = v.get_int(merged_width_key, 3584, 1, 1 << 24);
   if (merged != out.text.hidden_size)
@@ -26,9 +26,46 @@ Qwen2VlConfig Qwen2VlConfig::parse(const ModelSource& source, const QwenVisionCo
          merged_width_key, out.text.hidden_size, merged);
   out.tokens = Qwen2VisionTokens::parse(source);
   out.images = Qwen2ImageProcessor::for_images(source.preprocessor, out.geometry());
-  out.videos = Qwen2ImageProcessor::for_videos(
-      source.video_preprocessor ? source.video_preprocessor : source.preprocessor, out.geometry());
   return out;
+}
+
+LayerNormBlock LayerNormBlock::bind(Binder binder, std::string_view fc1, std::string_view fc2,
+                                    const Qwen2VlConfig& config, float eps) {
+  const std::int64_t d = config.vision.width;
+  const std::int64_t f = config.vision_intermediate;
+  LayerNormBlock out{.norm1 = LayerNorm::bind(binder, "norm1", d, eps),
+                     .qkv = binder.linear("attn.qkv", 3 * d, d, Bias::kRequired),
+                     .proj = binder.linear("attn.proj", d, d, Bias::kRequired),
+                     .norm2 = LayerNorm::bind(binder, "norm2", d, eps),
+                     .fc1 = binder.linear(fc1, f, d, Bias::kRequired),
+                     .fc2 = binder.linear(fc2, d, f, Bias::kRequired)};
+  out.fc1->set_reader(*out.fc2);
+  return out;
+}
+
+void LayerNormBlock::operator()(ExecContext& cx, TensorView h, const Call& call) const {
+  {
+    const ArenaScope scratch(cx.arena());
+    const VisionAttention attention{*qkv, call.n_heads, call.rope, call.segments};
+    TensorView x = attention(cx, cx.tap_input(norm1.of(h), "norm1"));  // [P, Dv]
+    cx.linear_add(*proj, x, h, "attn");                                // [P, Dv]
+  }
+  const Activations x = cx.linear(*fc1, norm2.of(h), call.act);  // [P, Fv]
+  cx.linear_add(*fc2, x, h, "mlp");                              // [P, Dv]
+}
+
+MergerMlp MergerMlp::bind(Binder& binder, std::string_view fc1, std::string_view fc2,
+                          const Qwen2VlConfig& config) {
+  const std::int64_t width = config.vision.merged_width();
+  MergerMlp out{.fc1 = binder.linear(fc1, width, width, Bias::kRequired),
+                .fc2 = binder.linear(fc2, config.text.hidden_size, width, Bias::kRequired)};
+  out.fc1->set_reader(*out.fc2);
+  return out;
+}
+
+void MergerMlp::operator()(ExecContext& cx, const LinearInput& x, TensorView out) const {
+  const Activations f = cx.linear(*fc1, x, Activation::kGelu);  // [P/mm, mm Dv]
+  cx.linear_into(*fc2, f, out);                                 // [P/mm, D]
 }
 
 Qwen2VlModel::Qwen2VlModel(Qwen2VlConfig config) : config_(std::move(config)) {
@@ -37,27 +74,20 @@ Qwen2VlModel::Qwen2VlModel(Qwen2VlConfig config) : config_(std::move(config)) {
   info_.takes_pixel_limits = true;
 }
 
-Binder Qwen2VlModel::bind_patch_embed(const ModelSource& source) {
+Binder Qwen2VlModel::bind_patch_embed(const ModelSource& source, Bias bias) {
   const QwenVisionConfig& v = config_.vision;
   source.weights->rename([](std::string_view name) { return canonical_weight_name(name); });
   Binder vision = source.binder(sizes_, "vision").scope("visual");
-  patch_embed_ =
-      vision.scope("patch_embed")
-          .patch_embedding("proj.weight",
-                           {v.width, 3, v.temporal_patch_size, v.patch_size_px, v.patch_size_px}, "");
+  patch_embed_ = vision.scope("patch_embed")
+                     .patch_embedding("proj.weight",
+                                      {v.width, 3, v.temporal_patch_size, v.patch_size_px, v.patch_size_px},
+                                      bias == Bias::kNone ? "" : "proj.bias");
   inverse_frequencies_ = axial_inverse_frequencies(v.head_dim(), v.rope_theta);
   return vision;
 }
 
-Binder Qwen2VlModel::merger_scope(const ModelSource& source) {
-  return source.binder(sizes_, "projector").scope("visual.merger");
-}
-
-void Qwen2VlModel::bind_merger_mlp(Binder& merger) {
-  const std::int64_t width = config_.vision.merged_width();
-  merger_mlp_0_ = merger.linear("mlp.0", width, width, Bias::kRequired);
-  merger_mlp_2_ = merger.linear("mlp.2", config_.text.hidden_size, width, Bias::kRequired);
-  merger_mlp_0_->set_reader(*merger_mlp_2_);
+Binder Qwen2VlModel::merger_scope(const ModelSource& source, std::string_view name) {
+  return source.binder(sizes_, "projector").scope("visual").scope(name);
 }
 
 void Qwen2VlModel::bind_language_model(const ModelSource& source) {
@@ -80,13 +110,14 @@ PromptLayout Qwen2VlModel::expand_prompt(std::span<const std::int32_t> ids,
                              {.tokens = config_.tokens,
                               .tower = config_.geometry(),
                               .tokens_per_second = config_.tokens_per_second,
+                              .splits_videos = splits_videos_,
                               .max_context_tokens = info_.max_context_tokens});
 }
 
 TensorView Qwen2VlModel::encode_media(ExecContext& cx, std::span<const MediaItem> items) const {
   std::int64_t n_tokens = 0;
   for (const MediaItem& item : items) n_tokens += item.plan.n_tokens;
-  TensorView out = cx.empty({n_tokens, config_.text.hidden_size});
+  TensorView out = cx.empty({n_tokens, media_width()});
   const ArenaScope scratch(cx.arena());
   std::span<const VisionFrame> frames = vision_frames(cx, items);
   std::int64_t row = 0;
@@ -117,13 +148,6 @@ TensorView Qwen2VlModel::embed_patches(ExecContext& cx, std::span<const VisionFr
 
 RopeAngles Qwen2VlModel::rope_angles(ExecContext& cx, std::span<const VisionFrame> frames) const {
   return axial_rope_angles(cx, frames, config_.vision.merge_size, inverse_frequencies_);
-}
-
-void Qwen2VlModel::merge(ExecContext& cx, const TensorView& x, TensorView out) const {
-  const TensorView joined = x.reshape({out.dim(0), config_.vision.merged_width()});  // [P/mm, mm Dv]
-  const Activations f = cx.linear(*merger_mlp_0_, joined, Activation::kGelu);        // [P/mm, mm Dv]
-  cx.linear_into(*merger_mlp_2_, f, out);                                            // [P/mm, D]
-  cx.tap(out, "model.visual.merger");
 }
 
 TensorView Qwen2VlModel::forward(ExecContext& cx, const Batch& batch) const {

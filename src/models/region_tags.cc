@@ -110,16 +110,21 @@ std::vector<double> numbers(const Json& object, const char* key, std::size_t cou
   return out;
 }
 
+// What the numbers of a region are shares of.
+struct Scale {
+  double width, height;
+};
+
 // Beyond the picture's edges becomes the edge.
-void add_point(Region& region, double x, double y, const MediaPlan& plan) {
-  const double u = std::clamp(x / plan.resized_width_px, 0.0, 1.0);
-  const double v = std::clamp(y / plan.resized_height_px, 0.0, 1.0);
+void add_point(Region& region, double x, double y, const Scale& scale, const MediaPlan& plan) {
+  const double u = std::clamp(x / scale.width, 0.0, 1.0);
+  const double v = std::clamp(y / scale.height, 0.0, 1.0);
   region.points_1000.push_back({u * kFullScale, v * kFullScale});
   region.points_px.push_back(
       {static_cast<int>(u * plan.meta.width_px), static_cast<int>(v * plan.meta.height_px)});
 }
 
-std::optional<Region> region_of(std::string_view text, const MediaPlan& plan) try {
+std::optional<Region> region_of(std::string_view text, const Scale& scale, const MediaPlan& plan) try {
   const Json object = parse_json(text, "answer");
   Region region;
   std::vector<double> values = numbers(object, "bbox_2d", 4);
@@ -128,7 +133,7 @@ std::optional<Region> region_of(std::string_view text, const MediaPlan& plan) tr
     region.kind = RegionKind::kPoint;
   }
   if (values.empty()) return std::nullopt;
-  for (std::size_t i = 0; i < values.size(); i += 2) add_point(region, values[i], values[i + 1], plan);
+  for (std::size_t i = 0; i < values.size(); i += 2) add_point(region, values[i], values[i + 1], scale, plan);
   order_corners(region);
   if (const auto label = object.find("label"); label != object.end() && label->is_string())
     region.label = trimmed(label->get_ref<const std::string&>());
@@ -190,12 +195,16 @@ std::vector<Region> find_tagged_regions(std::string_view answer, const RegionTag
   return out;
 }
 
-std::vector<Region> find_json_regions(std::string_view answer, std::span<const MediaPlan> plans) {
+std::vector<Region> find_json_regions(std::string_view answer, std::span<const MediaPlan> plans,
+                                      RegionUnit unit) {
   std::vector<Region> out;
   const int picture = last_picture(plans);
   if (picture < 0) return out;
   const MediaPlan& plan = plans[static_cast<std::size_t>(picture)];
   if (plan.resized_width_px <= 0 || plan.resized_height_px <= 0) return out;
+  const Scale scale = unit == RegionUnit::kThousandths ? Scale{kFullScale, kFullScale}
+                                                       : Scale{static_cast<double>(plan.resized_width_px),
+                                                               static_cast<double>(plan.resized_height_px)};
   // Objects that hold no other; a brace within a string counts for nothing.
   std::size_t open = std::string_view::npos;
   bool in_string = false;
@@ -211,7 +220,7 @@ std::vector<Region> find_json_regions(std::string_view answer, std::span<const M
     } else if (c == '}' && open != std::string_view::npos) {
       const std::size_t n = at - open + 1;
       if (n <= kMaxObjectBytes)
-        if (auto region = region_of(answer.substr(open, n), plan)) {
+        if (auto region = region_of(answer.substr(open, n), scale, plan)) {
           region->media_index = picture;
           out.push_back(std::move(*region));
         }

@@ -51,7 +51,7 @@ TEST(Registry, EveryFamilyIsFoundAndLoads) {
 
 TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
   const std::pair<const char*, const char*> cases[] = {
-      {"Qwen3VLForConditionalGeneration", "Qwen2VLForConditionalGeneration"},
+      {"Qwen3VLMoeForConditionalGeneration", "Qwen3VLForConditionalGeneration"},
       {"Qwen2_5_VLForConditionalGenerationX", "Qwen2_5_VLForConditionalGeneration"},
       {"LlavaOnevisionForCausalLM", "LlavaLlamaForCausalLM"},
       {"LlavaMistralForCausalLM", "LlavaLlamaForCausalLM"},

@@ -35,10 +35,12 @@ LlamaConfig LlamaConfig::parse(const JsonView& c, const LlamaDefaults& d) {
   if (out.n_heads % out.n_kv_heads != 0)
     fail(ErrorCode::kInvalidFile, "{}: num_attention_heads {} is no multiple of num_key_value_heads {}",
          c.path(), out.n_heads, out.n_kv_heads);
-  if (!c.has("head_dim") && out.hidden_size % out.n_heads != 0)
+  const bool width_is_shared = d.head_dim == 0 && !c.has("head_dim");
+  if (width_is_shared && out.hidden_size % out.n_heads != 0)
     fail(ErrorCode::kInvalidFile, "{}: hidden_size {} is no multiple of num_attention_heads {}", c.path(),
          out.hidden_size, out.n_heads);
-  out.head_dim = static_cast<int>(c.get_int("head_dim", out.hidden_size / out.n_heads, 2, 65536));
+  out.head_dim = static_cast<int>(
+      c.get_int("head_dim", d.head_dim > 0 ? d.head_dim : out.hidden_size / out.n_heads, 2, 65536));
   out.max_position_embeddings =
       c.get_int("max_position_embeddings", d.max_positions, 1, std::int64_t{1} << 31);
   out.rms_norm_eps = static_cast<float>(c.get_double("rms_norm_eps", 1e-6));
@@ -49,7 +51,7 @@ LlamaConfig LlamaConfig::parse(const JsonView& c, const LlamaDefaults& d) {
   out.qk_norm = d.qk_norm;
   out.tie_stated = c.has("tie_word_embeddings");
   out.tie_word_embeddings = c.get_bool("tie_word_embeddings", false);
-  out.rope = RopeConfig::parse(c, out.head_dim, 10000.0, out.max_position_embeddings);
+  out.rope = RopeConfig::parse(c, out.head_dim, d.rope_theta, out.max_position_embeddings);
   // Dynamic scaling alone keeps the trained length in this field and reaches `factor` times as far.
   if (out.rope.scaling == RopeConfig::Scaling::kDynamic)
     out.max_position_embeddings = static_cast<std::int64_t>(

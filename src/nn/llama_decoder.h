@@ -29,7 +29,9 @@ struct LlamaDefaults {
   std::int64_t n_layers = 32;
   std::int64_t n_heads = 32;
   std::int64_t n_kv_heads = 0;  // 0: as many as there are heads
+  std::int64_t head_dim = 0;    // 0: hidden_size / n_heads
   std::int64_t max_positions = 2048;
+  double rope_theta = 10000.0;
   bool qkv_bias = false;  // q, k and v have biases and nothing else has; false: attention_bias, mlp_bias
   bool qk_norm = false;   // every head of q and k is normed (Qwen3)
   std::optional<std::int64_t> sliding_window =
@@ -55,7 +57,7 @@ struct LlamaConfig {
   bool tie_stated = false;  // whether the file says so at all
   RopeConfig rope;
 
-  /// Parses a text configuration; what it leaves out is `defaults`, rms_norm_eps 1e-6 and rope_theta 1e4.
+  /// Parses a text configuration; what it leaves out is `defaults`, and rms_norm_eps 1e-6.
   /// Every number is checked; errors name the field.
   static LlamaConfig parse(const JsonView& text_config, const LlamaDefaults& defaults);
 };

@@ -84,6 +84,52 @@ RopeAngles axial_rope_angles(ExecContext& cx, std::span<const VisionFrame> frame
   return {cx.upload(out.cos), cx.upload(out.sin)};
 }
 
+namespace {
+
+// Where a place of a side of `length` patches lies on a side of the table, and how far it is from the row
+// before it. In float32, as the reference computes it.
+struct TablePlace {
+  std::int64_t before, after;  // rows of the table
+  float share;                 // of `after`
+};
+TablePlace table_place(int index, int length, int side) {
+  const float at =
+      static_cast<float>(index) * static_cast<float>(side - 1) / static_cast<float>(std::max(length - 1, 1));
+  const float floor = std::floor(at);
+  const auto before = static_cast<std::int64_t>(floor);
+  return {before, std::min<std::int64_t>(before + 1, side - 1), at - floor};
+}
+
+}  // namespace
+
+TensorView interpolated_positions(ExecContext& cx, std::span<const VisionFrame> frames, int merge_size,
+                                  const Tensor& table) {
+  const auto side = static_cast<int>(std::lround(std::sqrt(static_cast<double>(table.shape().dim(0)))));
+  TRIPTYCH_CHECK(table.shape().rank() == 2 && table.shape().dim(0) == std::int64_t{side} * side,
+                 "[qwen_vision] positions {}", to_string(table.shape()));
+  const std::int64_t d = table.shape().dim(1);
+  const TensorView out = cx.empty_host({count_patches(frames, merge_size), d});
+  const float* from = table.f32();
+  float* to = out.f32();
+  const auto put = [&](const TablePlace& y, const TablePlace& x) {
+    const float* corners[] = {from + (y.before * side + x.before) * d, from + (y.before * side + x.after) * d,
+                              from + (y.after * side + x.before) * d, from + (y.after * side + x.after) * d};
+    const float weights[] = {(1 - y.share) * (1 - x.share), (1 - y.share) * x.share, y.share * (1 - x.share),
+                             y.share * x.share};
+    for (std::int64_t c = 0; c < d; ++c)
+      to[c] = corners[0][c] * weights[0] + corners[1][c] * weights[1] + corners[2][c] * weights[2] +
+              corners[3][c] * weights[3];
+    to += d;
+  };
+  for (const VisionFrame& f : frames)
+    for (int block_h = 0; block_h < f.grid_h; block_h += merge_size)
+      for (int block_w = 0; block_w < f.grid_w; block_w += merge_size)
+        for (int i = 0; i < merge_size * merge_size; ++i)
+          put(table_place(block_h + i / merge_size, f.grid_h, side),
+              table_place(block_w + i % merge_size, f.grid_w, side));
+  return cx.upload(out);
+}
+
 std::span<const std::int32_t> frame_segments(ExecContext& cx, std::span<const VisionFrame> frames) {
   const auto out = cx.arena().make_span<std::int32_t>(frames.size() + 1);
   out[0] = 0;
@@ -142,10 +188,10 @@ TensorView VisionAttention::operator()(ExecContext& cx, const LinearInput& x) co
 }
 
 QwenVisionConfig QwenVisionConfig::parse(const JsonView& c, std::string_view width_key,
-                                         std::int64_t default_width) {
-  QwenVisionConfig out;
+                                         const QwenVisionConfig& defaults) {
+  QwenVisionConfig out = defaults;
   out.depth = static_cast<int>(c.get_int("depth", out.depth, 1, 1024));
-  out.width = c.get_int(width_key, default_width, 1, 65536);
+  out.width = c.get_int(width_key, out.width, 1, 65536);
   out.n_heads = static_cast<int>(c.get_int("num_heads", out.n_heads, 1, 1024));
   out.patch_size_px = static_cast<int>(c.get_int("patch_size", out.patch_size_px, 1, 256));
   out.temporal_patch_size =

@@ -1,7 +1,8 @@
-// What the towers of Qwen2-VL and Qwen2.5-VL share: frames of patches in merge-block order, 2-D rotary
-// angles, attention segments, window order. Patches of a frame come in blocks of merge x merge (the four that
-// the merger joins stand together), blocks and the patches inside a block row-major. Reference:
-// transformers 5.24, vision_utils.py, modeling_qwen2_vl.py (Qwen2VLVisionRotaryEmbedding).
+// What the towers of Qwen2-VL, Qwen2.5-VL and Qwen3-VL share: frames of patches in merge-block order, 2-D
+// rotary angles, attention segments; window order and interpolated positions, of one of them each. Patches of
+// a frame come in blocks of merge x merge (the four that the merger joins stand together), blocks and the
+// patches inside a block row-major. Reference: transformers 5.24, vision_utils.py, modeling_qwen2_vl.py
+// (Qwen2VLVisionRotaryEmbedding).
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,12 @@ std::vector<float> axial_inverse_frequencies(int head_dim, double theta);
 /// by its column.
 RopeAngles axial_rope_angles(ExecContext& cx, std::span<const VisionFrame> frames, int merge_size,
                              std::span<const float> inverse_frequencies);
+
+/// Learned positions of the patches [P, Dv] from a square table [side * side, Dv] of float32 in host memory:
+/// bilinear between its rows, the corners of every frame at the table's (the reference: align_corners). A
+/// frame of one row or column lies at the table's first.
+TensorView interpolated_positions(ExecContext& cx, std::span<const VisionFrame> frames, int merge_size,
+                                  const Tensor& table);
 
 /// Offsets of the frames among the patches [n + 1]: attention stays within a frame. In the arena.
 std::span<const std::int32_t> frame_segments(ExecContext& cx, std::span<const VisionFrame> frames);
@@ -74,9 +81,10 @@ struct QwenVisionConfig {
     return std::int64_t{3} * temporal_patch_size * patch_size_px * patch_size_px;
   }
   std::int64_t merged_width() const noexcept { return width * merge_size * merge_size; }
-  /// `width_key` names the tower's width: "embed_dim" in Qwen2-VL, "hidden_size" in Qwen2.5-VL.
+  /// `width_key` names the tower's width: "embed_dim" in Qwen2-VL, "hidden_size" in the later ones. What the
+  /// file leaves out is as in `defaults`.
   static QwenVisionConfig parse(const JsonView& vision_config, std::string_view width_key,
-                                std::int64_t default_width);
+                                const QwenVisionConfig& defaults);
 };
 
 }  // namespace triptych

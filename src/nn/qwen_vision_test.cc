@@ -86,6 +86,32 @@ TEST_F(QwenVision, AnglesTurnByRowAndColumnInBlockOrder) {
     }
 }
 
+// A table of 3 x 3 whose rows hold their own place: what comes out is where a patch lies on it.
+TEST_F(QwenVision, PositionsReachFromCornerToCorner) {
+  Tensor table(DType::kF32, {9, 2});
+  for (int i = 0; i < 9; ++i) {
+    table.f32()[2 * i] = static_cast<float>(i / 3);
+    table.f32()[2 * i + 1] = static_cast<float>(10 * (i % 3));
+  }
+  const VisionFrame frames[] = {frame(2, 4), frame(6, 2)};
+  const TensorView rows = interpolated_positions(cx_, frames, 2, table);
+  ASSERT_EQ(rows.shape(), (Shape{20, 2}));
+  const int places[][2] = {{0, 0}, {0, 1}, {1, 0}, {1, 1}, {0, 2}, {0, 3}, {1, 2}, {1, 3}};  // in block order
+  for (std::int64_t i = 0; i < 8; ++i) {
+    EXPECT_FLOAT_EQ(rows.row(i).cf32()[0], static_cast<float>(2 * places[i][0])) << i;
+    EXPECT_FLOAT_EQ(rows.row(i).cf32()[1], 20.0F * static_cast<float>(places[i][1]) / 3.0F) << i;
+  }
+  for (std::int64_t i = 0; i < 12; ++i) {
+    EXPECT_FLOAT_EQ(rows.row(8 + i).cf32()[0], 2.0F * static_cast<float>(i / 2) / 5.0F) << i;
+    EXPECT_FLOAT_EQ(rows.row(8 + i).cf32()[1], 20.0F * static_cast<float>(i % 2)) << i;
+  }
+  // A side of one patch lies at the table's first.
+  const VisionFrame one[] = {frame(1, 2)};
+  const TensorView line = interpolated_positions(cx_, one, 1, table);
+  EXPECT_FLOAT_EQ(line.row(1).cf32()[0], 0.0F);
+  EXPECT_FLOAT_EQ(line.row(1).cf32()[1], 20.0F);
+}
+
 TEST_F(QwenVision, SegmentsAreFrames) {
   const VisionFrame frames[] = {frame(2, 4), frame(2, 2), frame(4, 4)};
   EXPECT_THAT(frame_segments(cx_, frames), ElementsAre(0, 8, 12, 28));
@@ -104,7 +130,7 @@ TEST_F(QwenVision, GroupsHoldAtLeastOneFrame) {
 TEST_F(QwenVision, ConfigurationIsChecked) {
   const auto parse = [](const char* text) {
     const Json json = Json::parse(text);
-    return QwenVisionConfig::parse(JsonView(json, "vision_config"), "embed_dim", 1280);
+    return QwenVisionConfig::parse(JsonView(json, "vision_config"), "embed_dim", {.width = 1280});
   };
   EXPECT_EQ(parse("{}").head_dim(), 80);
   EXPECT_EQ(parse(R"({"embed_dim": 72, "num_heads": 3})").head_dim(), 24);

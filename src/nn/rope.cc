@@ -132,9 +132,12 @@ Rope::Rope(RopeConfig config) : config_(std::move(config)) {
   inv_freq_.resize(static_cast<std::size_t>(config_.rotary_dim / 2));
   inverse_frequencies(0, inv_freq_);
   axis_.assign(inv_freq_.size(), 0);
-  std::size_t d = 0;
+  std::size_t next = 0;  // of the blocks
   for (std::size_t a = 0; a < config_.mrope_section.size(); ++a)
-    for (int i = 0; i < config_.mrope_section[a]; ++i) axis_[d++] = static_cast<int>(a);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(config_.mrope_section[a]); ++i) {
+      const std::size_t d = config_.mrope_interleaved ? 3 * i + a : next++;
+      if (d < axis_.size()) axis_[d] = static_cast<int>(a);
+    }
 }
 
 void Rope::inverse_frequencies(std::int64_t n_positions, std::span<float> inv) const {

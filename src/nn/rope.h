@@ -5,7 +5,9 @@
 //   2023) dynamic  theta' = theta * (factor * L / L0 - (factor - 1))^(R/(R-2)) once L > L0   (dynamic NTK)
 //   yarn     a ramp between inv and inv / factor over the dimensions  (Peng et al. 2023), cos and sin times
 //   an attention factor llama3   inv / factor for long wavelengths, a smooth step between (Llama 3.1) mrope
-//   three position axes share the frequencies by sections    (Qwen2-VL, section 2.1)
+//   three position axes share the frequencies by sections    (Qwen2-VL, section 2.1), in blocks or,
+//   interleaved, in turns: height has frequencies 1, 4, 7, ..., width 2, 5, 8, ..., as many as its section
+//   says, time all others (Qwen3-VL)
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@ struct RopeConfig {
   double beta_fast = 32.0, beta_slow = 1.0, attention_factor = 1.0;  // yarn
   bool truncate = true;                                              // yarn: whole dimensions bound the ramp
   std::vector<int> mrope_section;  // frequencies per axis, sum R/2; empty: one axis
+  bool mrope_interleaved = false;  // the axes' frequencies take turns, else they follow each other in blocks
 
   /// Reads rope_theta, rope_scaling ("type" or "rope_type"), partial_rotary_factor, or the newer
   /// rope_parameters object of a text configuration. An unknown scaling throws Error(kUnsupported) naming the

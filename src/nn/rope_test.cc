@@ -141,6 +141,25 @@ TEST(Rope, SectionsTakeTheirAxis) {
     EXPECT_FLOAT_EQ(angles.cos.cf32()[d], std::cos(static_cast<float>(axis[d]) * inv[d])) << d;
 }
 
+TEST(Rope, InterleavedSectionsTakeTurns) {
+  const Json json =
+      parse_json(R"({"rope_scaling": {"rope_type": "default", "mrope_section": [4, 2, 2]}})", "config.json");
+  RopeConfig config = RopeConfig::parse(JsonView(json, "config.json"), 16, 10000.0, 128);
+  config.mrope_interleaved = true;
+  const Rope rope(config);
+  const auto cpu = backend();
+  Arena arena;
+  ExecContext cx(*cpu, arena);
+  const std::int32_t positions[] = {3, 5, 7};
+  const RowLengths lengths{.n_tokens = 1, .n_prompt = 1};
+  const RopeAngles angles = rope.angles(cx, positions, {&lengths, 1});
+  std::array<float, 8> inv{};
+  rope.inverse_frequencies(0, inv);
+  const int axis[] = {3, 5, 7, 3, 5, 7, 3, 3};
+  for (std::size_t d = 0; d < 8; ++d)
+    EXPECT_FLOAT_EQ(angles.cos.cf32()[d], std::cos(static_cast<float>(axis[d]) * inv[d])) << d;
+}
+
 // Rows of one step, of a prompt and of answers of several lengths: each turns as it would alone.
 TEST(Rope, DynamicBasesBelongToRows) {
   const Json json =

@@ -98,6 +98,8 @@ TEST(Convert, EveryFamilyGivesTheSameBits) {
       {"llava_onevision", {"--weights", "int8"}},
       {"qwen2_vl", {"--weights", "int4:g32:sym:bf16"}},
       {"qwen2_5_vl", {"--weights", "int8"}},
+      {"qwen3_vl", {"--weights", "int8"}},
+      {"qwen3_vl", {"--weights", "int4:g32"}},
       {"fuyu", {"--weights", "int4:g32:two-level", "--lm-head", "int4:g32"}},
       {"blip2", {"--weights", "int8"}},
       {"blip2", {"--weights", "int4:g32:asym", "--vision-weights", "auto"}},

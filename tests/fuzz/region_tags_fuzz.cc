@@ -69,6 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   plan.meta.height_px = 37;
   plan.resized_width_px = plan.resized_height_px = 56;
   std::vector<Region> all = find_json_regions(text, {&plan, 1});
+  for (const Region& region : find_json_regions(text, {&plan, 1}, RegionUnit::kThousandths))
+    all.push_back(region);
   for (const RegionTags& tags : kTags) {
     const auto found = find_tagged_regions(text, tags, {&plan, 1});
     all.insert(all.end(), found.begin(), found.end());

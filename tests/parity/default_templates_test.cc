@@ -160,6 +160,19 @@ TEST(DefaultTemplates, Qwen2VlAndQwen25Vl) {
   }
 }
 
+TEST(DefaultTemplates, Qwen3VlHasNoSystemMessageOfItsOwn) {
+  const std::string picture = "<|vision_start|><|image_pad|><|vision_end|>";
+  const std::string question = "<|im_start|>user\n" + picture + "What is it?<|im_end|>\n";
+  const std::string answer = "<|im_start|>assistant\n";
+  const test::TinyModel model("qwen3_vl", test::Geometry::kSmall);
+  expect_prompts(*model,
+                 {.one_turn = question + answer,
+                  .several_turns =
+                      question + answer + "A star.<|im_end|>\n<|im_start|>user\nWhere?<|im_end|>\n" + answer,
+                  .with_system = "<|im_start|>system\nBe brief.<|im_end|>\n" + question + answer,
+                  .text_around = "<|im_start|>user\nLook:" + picture + "and tell.<|im_end|>\n" + answer});
+}
+
 TEST(DefaultTemplates, FuyuEndsAQuestionWithANewline) {
   const test::TinyModel model("fuyu", test::Geometry::kSmall);
   expect_prompts(

@@ -66,8 +66,8 @@ INSTANTIATE_TEST_SUITE_P(Own, DeviceMemory,
                          testing::Values("assets/models/scenes-llava", "assets/models/scenes-qwen2-vl",
                                          "tests/data/golden/llava", "tests/data/golden/llava_next",
                                          "tests/data/golden/qwen2_vl", "tests/data/golden/qwen2_5_vl",
-                                         "tests/data/golden/fuyu", "tests/data/golden/blip2",
-                                         "tests/data/golden/instructblip",
+                                         "tests/data/golden/qwen3_vl", "tests/data/golden/fuyu",
+                                         "tests/data/golden/blip2", "tests/data/golden/instructblip",
                                          "tests/data/golden/llava_onevision"),
                          [](const auto& at) { return last_part(at.param); });
 
@@ -77,8 +77,8 @@ TEST_P(SharedDeviceMemory, SameLogits) {
   expect_same(directory);
 }
 INSTANTIATE_TEST_SUITE_P(Shared, SharedDeviceMemory,
-                         testing::Values("llava", "llava_next", "qwen_vl", "qwen2_vl", "qwen2_5_vl", "fuyu",
-                                         "blip2", "instructblip", "llava_onevision"),
+                         testing::Values("llava", "llava_next", "llava_onevision", "qwen_vl", "qwen2_vl",
+                                         "qwen2_5_vl", "qwen3_vl", "fuyu", "blip2", "instructblip"),
                          [](const auto& at) { return std::string(at.param); });
 
 }  // namespace

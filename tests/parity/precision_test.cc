@@ -46,7 +46,7 @@ void expect_sixteen_bits(const std::filesystem::path& directory, DType dtype, do
 }
 
 TEST(Precision, SixteenBitsStayWithinTheirBounds) {
-  for (const char* name : {"llava", "qwen2_vl", "qwen2_5_vl"}) {
+  for (const char* name : {"llava", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"}) {
     SCOPED_TRACE(name);
     expect_sixteen_bits(kSource / "tests/data/golden" / name, DType::kBF16, 5e-2);
     expect_sixteen_bits(kSource / "tests/data/golden" / name, DType::kF16, 1e-2);
@@ -60,8 +60,8 @@ TEST_P(SharedInSixteenBits, StaysWithinItsBounds) {
   expect_sixteen_bits(directory, DType::kF16, 1e-2);
 }
 INSTANTIATE_TEST_SUITE_P(Precision, SharedInSixteenBits,
-                         testing::Values("llava", "llava_next", "qwen_vl", "qwen2_vl", "qwen2_5_vl", "fuyu",
-                                         "blip2", "instructblip", "llava_onevision"),
+                         testing::Values("llava", "llava_next", "llava_onevision", "qwen_vl", "qwen2_vl",
+                                         "qwen2_5_vl", "qwen3_vl", "fuyu", "blip2", "instructblip"),
                          [](const auto& at) { return std::string(at.param); });
 
 // Families without a chat template run the same questions through their documented prompts: Fuyu's question

@@ -22,8 +22,9 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kFamilies[] = {"llava", "llava_next", "qwen_vl",      "qwen2_vl",       "qwen2_5_vl",
-                                     "fuyu",  "blip2",      "instructblip", "llava_onevision"};
+constexpr const char* kFamilies[] = {"llava",    "llava_next",  "llava_onevision", "qwen_vl",
+                                     "qwen2_vl", "qwen2_5_vl",  "qwen3_vl",        "fuyu",
+                                     "blip2",    "instructblip"};
 
 // Small reference sets and trained models ship; the others are looked for among the shared ones.
 std::filesystem::path directory_of(const std::string& name) {
@@ -122,7 +123,7 @@ TEST_P(OwnTemplate, RendersAndTokenizesAsTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Models, OwnTemplate,
                          testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl", "qwen2_5_vl",
-                                         "scenes-llava", "scenes-qwen2-vl"));
+                                         "qwen3_vl", "scenes-llava", "scenes-qwen2-vl"));
 
 // ---- every family
 

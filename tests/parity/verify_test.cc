@@ -149,8 +149,8 @@ TEST_P(Int8, StaysWithinItsBound) {
   }
 }
 INSTANTIATE_TEST_SUITE_P(Parity, Int8,
-                         testing::Values("llava", "llava_next", "qwen2_vl", "qwen2_5_vl", "fuyu", "blip2",
-                                         "instructblip", "llava_onevision"),
+                         testing::Values("llava", "llava_next", "llava_onevision", "qwen2_vl", "qwen2_5_vl",
+                                         "qwen3_vl", "fuyu", "blip2", "instructblip"),
                          [](const auto& at) { return std::string(at.param); });
 
 // Quantized keys and values beside float32 weights, within twice of what is measured; the trained models'
@@ -257,6 +257,7 @@ TEST(Parity, SharedQwenVl) {
 
 TEST(Parity, Qwen2Vl) { expect_parity(kSource / "tests/data/golden/qwen2_vl", 2, 1); }
 TEST(Parity, Qwen25Vl) { expect_parity(kSource / "tests/data/golden/qwen2_5_vl", 2, 1); }
+TEST(Parity, Qwen3Vl) { expect_parity(kSource / "tests/data/golden/qwen3_vl", 2, 1); }
 TEST(Parity, TheOtherModelThatShips) { expect_parity(kSource / "assets/models/scenes-qwen2-vl", 4, 2); }
 
 // Every other family's random model.
@@ -271,8 +272,9 @@ TEST_P(SharedFamilies, Parity) {
 }
 INSTANTIATE_TEST_SUITE_P(Parity, SharedFamilies,
                          testing::Values(Family{"llava_next", 5}, Family{"qwen2_vl", 7},
-                                         Family{"qwen2_5_vl", 7}, Family{"fuyu", 3}, Family{"blip2", 3},
-                                         Family{"instructblip", 2}, Family{"llava_onevision", 6}),
+                                         Family{"qwen2_5_vl", 7}, Family{"qwen3_vl", 7}, Family{"fuyu", 3},
+                                         Family{"blip2", 3}, Family{"instructblip", 2},
+                                         Family{"llava_onevision", 6}),
                          [](const auto& at) { return std::string(at.param.name); });
 
 // A model that is not the reference's must not pass: the comparison sees a single changed weight.

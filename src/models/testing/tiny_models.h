@@ -20,9 +20,9 @@ namespace triptych::test {
 
 enum class Geometry { kPublished, kSmall };
 
-inline constexpr std::string_view kFamilies[] = {"llava",    "llava_next",   "qwen_vl",
-                                                 "qwen2_vl", "qwen2_5_vl",   "fuyu",
-                                                 "blip2",    "instructblip", "llava_onevision"};
+inline constexpr std::string_view kFamilies[] = {"llava",    "llava_next",  "llava_onevision", "qwen_vl",
+                                                 "qwen2_vl", "qwen2_5_vl",  "qwen3_vl",        "fuyu",
+                                                 "blip2",    "instructblip"};
 
 /// config.json, and preprocessor_config.json with it (null: none).
 struct TinyFiles {
@@ -108,6 +108,17 @@ inline TinyFiles tiny_files(std::string_view family, Geometry geometry) {
           "intermediate_size": 16, "num_heads": 2, "fullatt_block_indexes": [1], "window_size": 112})");
     }
     out.preprocessor = {{"min_pixels", 3136}, {"max_pixels", small ? 28 * 28 * 100 : 12845056}};
+  } else if (family == "qwen3_vl") {
+    out.config = read(R"({"architectures": ["Qwen3VLForConditionalGeneration"], "model_type": "qwen3_vl",
+        "image_token_id": 20, "video_token_id": 21, "text_config": {"model_type": "qwen3_vl_text",
+        "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "head_dim": 12, "vocab_size": 32, "max_position_embeddings": 32768,
+        "rope_scaling": {"rope_type": "default", "mrope_section": [2, 2, 2]}},
+        "vision_config": {"depth": 2, "hidden_size": 16, "out_hidden_size": 16, "intermediate_size": 16,
+        "num_heads": 2, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}})");
+    out.preprocessor = read(R"({"patch_size": 16, "image_mean": [0.5, 0.5, 0.5],
+        "image_std": [0.5, 0.5, 0.5], "size": {"shortest_edge": 65536, "longest_edge": 16777216}})");
+    if (small) out.preprocessor["size"] = {{"shortest_edge", 4096}, {"longest_edge", 32 * 32 * 100}};
   } else if (family == "fuyu") {
     out.config = read(R"({"architectures": ["FuyuForCausalLM"], "model_type": "fuyu", "vocab_size": 262144,
         "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1, "num_attention_heads": 1})");

@@ -1,6 +1,6 @@
-"""Makes the animations of this folder with their expected frames, and sampling.json.
+"""Makes the animations of this folder with their expected frames, and sampling*.json.
 
-    python make.py        (needs Pillow 13, NumPy, safetensors; for sampling.json transformers 5.24 and torch)
+    python make.py        (needs Pillow 13, NumPy, safetensors; for sampling*.json transformers 5.24 and torch)
 
 Frames of WebP are Pillow's, laid over white; those of GIF are composed here and, where Pillow does the same, compared with
 Pillow's (see compose). Files are written byte by byte where Pillow's writer would change what is meant
@@ -195,6 +195,19 @@ def sampling_cases():
     return cases
 
 
+def cases_to_the_end():
+    """The same of Qwen3-VL's processor."""
+    from transformers import Qwen3VLVideoProcessor
+    from transformers.video_utils import VideoMetadata
+    cases = []
+    for total, source, fps, most in itertools.product((1, 2, 3, 5, 8, 49, 1001), (10.0, 23.976), (0.3, 2.0, 7.5), (16, 767)):
+        processor = Qwen3VLVideoProcessor(min_frames=4, max_frames=most)
+        indices = processor.sample_frames(VideoMetadata(total_num_frames=total, fps=source), fps=fps)
+        cases.append({"total": total, "source": source, "fps": fps, "min": 4, "max": most, "n": len(indices),
+                      "sum": int(indices.sum()), "first": indices[:8].tolist()})
+    return cases
+
+
 def main():
     gifs = {
         # nothing but a change of delay; 0 and 1 hundredths are "not stated"
@@ -227,7 +240,8 @@ def main():
         for i, (pixels, duration) in enumerate(expected):
             tensors[f"frame.{name}.{i}.{duration}"] = np.ascontiguousarray(pixels)
     save_file(tensors, HERE / "frames.safetensors")
-    (HERE / "sampling.json").write_text("[\n" + ",\n".join(json.dumps(c) for c in sampling_cases()) + "\n]\n")
+    for name, cases in (("sampling.json", sampling_cases()), ("sampling_to_the_end.json", cases_to_the_end())):
+        (HERE / name).write_text("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]\n")
 
 
 if __name__ == "__main__":
