@@ -197,6 +197,7 @@ void Qwen3Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
   }
   const RopeAngles rope = rope_angles(cx, frames);
   std::size_t tap = 0;
+  std::int64_t column = d;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     cx.block({"model.visual", "blocks", static_cast<int>(i)}, h, [&] {
       blocks_[i](cx, h, {rope, segments, config_.vision.n_heads, config_.vision_act});
@@ -205,10 +206,11 @@ void Qwen3Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
     const ProfileZone zone("projector");
     const ArenaScope scratch(cx.arena());
     const DeepStack& deep = deepstack_[tap];
-    const TensorView rows = out.cols((tap + 1) * d, (tap + 2) * d);
+    const TensorView rows = out.cols(column, column + d);
     deep.mlp(cx, deep.norm.of(joined(h)), rows);  // [P / (m m), D]
     cx.tap(rows, "model.visual.deepstack_merger_list.{}", tap);
     ++tap;
+    column += d;
   }
   const ProfileZone zone("projector");
   const TensorView rows = out.cols(0, d);
