@@ -88,7 +88,8 @@ std::int64_t parse_n_positions(const JsonView& v) {
   return n;
 }
 
-// The blocks whose rows go to decoder layers 0, 1, 2, ..., ascending.
+// The blocks whose rows go to decoder layers 0, 1, 2, ..., ascending; rows for a layer that is not there go
+// nowhere, as in the reference.
 std::vector<int> parse_deepstack(const JsonView& v, const Qwen2VlConfig& config) {
   constexpr std::string_view kKey = "deepstack_visual_indexes";
   std::vector<int> out;
@@ -101,9 +102,6 @@ std::vector<int> parse_deepstack(const JsonView& v, const Qwen2VlConfig& config)
       fail(ErrorCode::kInvalidFile, "{}: {} is missing, and its default [8, 16, 24] needs 25 blocks, not {}",
            v.path(), kKey, config.vision.depth);
   }
-  if (out.size() > static_cast<std::size_t>(config.text.n_layers))
-    fail(ErrorCode::kInvalidFile, "{}.{}: {} blocks for the {} layers of the decoder", v.path(), kKey,
-         out.size(), config.text.n_layers);
   return out;
 }
 
@@ -197,6 +195,7 @@ void Qwen3Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
   }
   const RopeAngles rope = rope_angles(cx, frames);
   std::size_t tap = 0;
+  std::int64_t column = d;
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     cx.block({"model.visual", "blocks", static_cast<int>(i)}, h, [&] {
       blocks_[i](cx, h, {rope, segments, config_.vision.n_heads, config_.vision_act});
@@ -205,10 +204,11 @@ void Qwen3Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
     const ProfileZone zone("projector");
     const ArenaScope scratch(cx.arena());
     const DeepStack& deep = deepstack_[tap];
-    const TensorView rows = out.cols((tap + 1) * d, (tap + 2) * d);
+    const TensorView rows = out.cols(column, column + d);
     deep.mlp(cx, deep.norm.of(joined(h)), rows);  // [P / (m m), D]
     cx.tap(rows, "model.visual.deepstack_merger_list.{}", tap);
     ++tap;
+    column += d;
   }
   const ProfileZone zone("projector");
   const TensorView rows = out.cols(0, d);

@@ -97,7 +97,7 @@ TEST(Qwen3Vl, WrongCheckpointsAreRefused) {
   EXPECT_THAT(vision("num_position_embeddings", 36), HasSubstr("pos_embed.weight"));
   EXPECT_THAT(vision("deepstack_visual_indexes", {0, 4}), HasSubstr("deepstack_visual_indexes"));
   EXPECT_THAT(vision("deepstack_visual_indexes", {2, 0}), HasSubstr("deepstack_visual_indexes"));
-  EXPECT_THAT(vision("deepstack_visual_indexes", {0, 1, 2, 3}), HasSubstr("4 blocks for the 3 layers"));
+  EXPECT_THAT(vision("deepstack_visual_indexes", {0, 1, 2, 3}), HasSubstr("deepstack_merger_list.2"));
   EXPECT_THAT(vision("deepstack_visual_indexes", nullptr), HasSubstr("default [8, 16, 24]"));
   EXPECT_THAT(vision("deepstack_visual_indexes", {0}), HasSubstr("deepstack_merger_list.1")) << "left over";
   const auto text = [](const char* key, const Json& value) {

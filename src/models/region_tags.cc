@@ -119,7 +119,9 @@ struct Scale {
 void add_point(Region& region, double x, double y, const Scale& scale, const MediaPlan& plan) {
   const double u = std::clamp(x / scale.width, 0.0, 1.0);
   const double v = std::clamp(y / scale.height, 0.0, 1.0);
-  region.points_1000.push_back({u * kFullScale, v * kFullScale});
+  // Multiplied first, so that thousandths stay the numbers they are.
+  region.points_1000.push_back({std::clamp(x * kFullScale / scale.width, 0.0, 1.0 * kFullScale),
+                                std::clamp(y * kFullScale / scale.height, 0.0, 1.0 * kFullScale)});
   region.points_px.push_back(
       {static_cast<int>(u * plan.meta.width_px), static_cast<int>(v * plan.meta.height_px)});
 }

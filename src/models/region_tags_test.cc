@@ -146,11 +146,11 @@ TEST(RegionJson, BoxesInPixelsOfTheResizedPicture) {
 
 TEST(RegionJson, Thousandths) {
   const MediaPlan one = plan(2000, 500);
-  const auto found = find_json_regions(R"({"bbox_2d": [100, 200, 500.5, 1200], "label": "x"})", {&one, 1},
+  const auto found = find_json_regions(R"({"bbox_2d": [100, 200, 500.25, 1200], "label": "x"})", {&one, 1},
                                        RegionUnit::kThousandths);
   ASSERT_THAT(found, SizeIs(1));
-  EXPECT_THAT(found[0].points_1000, ElementsAre(PointPerMille{100, 200}, PointPerMille{500.5, 1000}));
-  EXPECT_THAT(found[0].points_px, ElementsAre(PointPx{200, 100}, PointPx{1001, 500}));
+  EXPECT_THAT(found[0].points_1000, ElementsAre(PointPerMille{100, 200}, PointPerMille{500.25, 1000}));
+  EXPECT_THAT(found[0].points_px, ElementsAre(PointPx{200, 100}, PointPx{1000, 500}));  // rounded down
 }
 
 TEST(RegionJson, WhatIsMalformedStaysText) {
