@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "tensor/convert.h"
+#include "tensor/missing_tensor.h"
 
 namespace triptych {
 
@@ -25,8 +26,8 @@ bool TableWeights::has(std::string_view name) const { return table_.contains(nam
 WeightEntry TableWeights::get(std::string_view name, const Shape& shape) {
   const WeightEntry* entry = table_.find(name);
   if (entry == nullptr)
-    fail(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint (expected shape {})", name,
-         to_string(shape));
+    fail(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint (expected shape {}){}", name,
+         to_string(shape), what_is_there(table_, name));
   if (entry->view.shape() != shape)
     fail(ErrorCode::kInvalidFile, "{}: tensor {}: expected shape {}, got {}", entry->file, name,
          to_string(shape), to_string(entry->view.shape()));
