@@ -70,6 +70,9 @@ WeightEntry ConvertedWeights::converted(WeightEntry entry) const {
 }
 
 WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
+  std::weak_ptr<Tensor>& known = made_[std::string(name)];
+  if (auto held = known.lock(); held && held->view().shape() == shape)
+    return {std::string(name), held->view(), held, "random"};
   auto tensor = std::make_shared<Tensor>(dtype_, shape);
   const std::int64_t n = shape.numel();
   // Cheap and lively: a sum of bytes is close to normal; the scale keeps activations of order one.
@@ -105,6 +108,7 @@ WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
         fail(ErrorCode::kUnsupported, "random weights of type {}", to_string(dtype_));
     }
   }
+  known = tensor;
   const TensorView view = tensor->view();
   return {std::string(name), view, std::move(tensor), "random"};
 }
