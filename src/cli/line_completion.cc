@@ -12,7 +12,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 6> kCommands = {"/help", "/image ", "/quit",
+constexpr std::array<std::string_view, 6> kCommands = {"/help",  "/image ", "/quit",
                                                        "/reset", "/video ", "/exit"};
 constexpr std::size_t kMaxChoices = 100;
 // What file_argument would take for something else at the place of a blank.
@@ -48,7 +48,7 @@ Begun begun(std::string_view text) {
 std::string written(std::string_view name, char quote) {
   std::string out;
   for (const char c : name) {
-    const bool escape = quote == 0    ? kEscaped.find(c) != std::string_view::npos
+    const bool escape = quote == 0     ? kEscaped.find(c) != std::string_view::npos
                         : quote == '"' ? c == '"' || c == '\\'
                                        : false;
     if (escape) out += '\\';
