@@ -29,7 +29,8 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   for (const std::string& name : names) {
     const std::size_t distance = edit_distance(word, name);
     if (distance >= best_distance) continue;
-    const bool is_start = word.size() > kTooFew && (std::string_view(name).starts_with(word) || word.starts_with(name));
+    const bool is_start =
+        word.size() > kTooFew && (std::string_view(name).starts_with(word) || word.starts_with(name));
     if (!is_start && distance > std::max(word.size(), name.size()) / 3) continue;
     best = name;
     best_distance = distance;

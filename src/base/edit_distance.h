@@ -11,8 +11,8 @@ namespace triptych {
 /// Levenshtein distance in bytes.
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The first of the nearest `names`, if it is so near that it may have been meant: up to a third of the longer
-/// one's bytes differ, or one is the beginning of the other. Empty: none is.
+/// The first of the nearest `names`, if it is so near that it may have been meant: up to a third of the
+/// longer one's bytes differ, or one is the beginning of the other. Empty: none is.
 std::string_view nearest_name(std::string_view word, std::span<const std::string> names);
 
 }  // namespace triptych

@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kLfsStart = "version https://git-lfs.github.com/spec/";
-constexpr const char* kExpected = "expected a checkpoint folder: config.json, safetensors or PyTorch weights, tokenizer";
+constexpr const char* kExpected =
+    "expected a checkpoint folder: config.json, safetensors or PyTorch weights, tokenizer";
 
 bool is_hub_word(std::string_view word) {
   return !word.empty() && word[0] != '.' && word[0] != '-' &&
@@ -67,7 +68,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
   constexpr std::size_t kMost = 10000;
   std::vector<std::string> out;
   std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end && out.size() < kMost; it.increment(error))
+  for (fs::directory_iterator it(folder, error), end; !error && it != end && out.size() < kMost;
+       it.increment(error))
     out.push_back(it->path().filename().string());
   std::sort(out.begin(), out.end());
   return out;
@@ -92,7 +94,8 @@ std::string why_no_folder(const fs::path& path) {
   if (const std::optional<std::string> id = hub_id(name)) {
     const std::string folder = id->substr(id->find('/') + 1);
     return fmt::format(
-        "there is no such folder; if it is a model of the hub, fetch it with `hf download {} --local-dir {}` and "
+        "there is no such folder; if it is a model of the hub, fetch it with `hf download {} --local-dir {}` "
+        "and "
         "give {}",
         *id, folder, folder);
   }
@@ -118,13 +121,15 @@ std::string why_folder(const fs::path& path) {
   for (const std::string& name : names)
     if (name.starts_with("models--"))
       if (const std::optional<fs::path> snapshot = snapshot_in(path / name))
-        return fmt::format("config.json is missing: it is the hub's cache of several models; give one of them, such as {}",
-                           shown(*snapshot));
+        return fmt::format(
+            "config.json is missing: it is the hub's cache of several models; give one of them, such as {}",
+            shown(*snapshot));
   for (const std::string& name : names)
     if (has_ending(name, ".gguf"))
-      return fmt::format("config.json is missing: the folder holds GGUF files ({}), which this program does not "
-                         "read; {}, as the model was published",
-                         show_name(name), kExpected);
+      return fmt::format(
+          "config.json is missing: the folder holds GGUF files ({}), which this program does not "
+          "read; {}, as the model was published",
+          show_name(name), kExpected);
   for (const std::string& name : names) {
     std::error_code error;
     if (fs::exists(path / name / "config.json", error))
@@ -147,7 +152,8 @@ std::string lfs_message(std::string_view pointer) {
       size = fmt::format(" ({} bytes)", bytes);
   }
   return fmt::format(
-      "a pointer of git-lfs to a file that was not fetched{}; run `git lfs pull` in the clone, or fetch the model "
+      "a pointer of git-lfs to a file that was not fetched{}; run `git lfs pull` in the clone, or fetch the "
+      "model "
       "with `hf download`",
       size);
 }
@@ -155,7 +161,8 @@ std::string lfs_message(std::string_view pointer) {
 std::string why_no_checkpoint(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found || status.type() == fs::file_type::none) return why_no_folder(path);
+  if (status.type() == fs::file_type::not_found || status.type() == fs::file_type::none)
+    return why_no_folder(path);
   return status.type() == fs::file_type::directory ? why_folder(path) : why_file(path);
 }
 

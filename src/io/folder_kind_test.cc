@@ -16,7 +16,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kPointer =
-    "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
+    "version https://git-lfs.github.com/spec/v1\noid "
+    "sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
     "size 4991436760\n";
 
 class FolderKind : public testing::Test {
@@ -48,8 +49,8 @@ TEST_F(FolderKind, NamesOfTheHubGetTheCommandThatFetchesThem) {
                            "https://huggingface.co/llava-hf/llava-1.5-7b-hf/tree/main",
                            "huggingface.co/llava-hf/llava-1.5-7b-hf?x=1"})
     EXPECT_THAT(refused(name), HasSubstr(command)) << name;
-  for (const char* name : {"/models/llava", "./models/llava", "../llava", "models", "a/b/c", "https://huggingface.co/",
-                           "a b/c", "~/llava", "https://example.org/a"})
+  for (const char* name : {"/models/llava", "./models/llava", "../llava", "models", "a/b/c",
+                           "https://huggingface.co/", "a b/c", "~/llava", "https://example.org/a"})
     EXPECT_THAT(refused(name), Not(HasSubstr("hf download"))) << name;
 }
 
@@ -85,8 +86,12 @@ TEST_F(FolderKind, PointersOfGitLfs) {
   EXPECT_FALSE(is_lfs_pointer("version 1"));
   write("m/config.json", "{}");
   write("m/model.safetensors", kPointer);
-  EXPECT_THAT(refused(at_ / "m"), testing::AllOf(HasSubstr("model.safetensors: a pointer of git-lfs to a file that was not fetched (4991436760 bytes)"),
-                                                 HasSubstr("git lfs pull")));
+  EXPECT_THAT(
+      refused(at_ / "m"),
+      testing::AllOf(
+          HasSubstr(
+              "model.safetensors: a pointer of git-lfs to a file that was not fetched (4991436760 bytes)"),
+          HasSubstr("git lfs pull")));
   std::filesystem::remove(at_ / "m/model.safetensors");
   write("m/pytorch_model.bin", kPointer);
   EXPECT_THAT(refused(at_ / "m"), HasSubstr("pytorch_model.bin: a pointer of git-lfs"));
