@@ -8,7 +8,7 @@
 
 namespace triptych {
 
-/// Levenshtein distance in bytes.
+/// Bytes to insert, remove or replace, or neighbours to swap (optimal string alignment).
 std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The first of the nearest `names`, if it is so near that it may have been meant: up to a third of the

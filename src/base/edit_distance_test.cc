@@ -12,6 +12,8 @@ TEST(EditDistance, CountsChanges) {
   EXPECT_EQ(edit_distance("abc", ""), 3U);
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
   EXPECT_EQ(edit_distance("sitting", "kitten"), 3U);
+  EXPECT_EQ(edit_distance("rnu", "run"), 1U);
+  EXPECT_EQ(edit_distance("abcd", "badc"), 2U);
 }
 
 TEST(EditDistance, NearestNames) {

@@ -79,8 +79,8 @@ std::set<std::string> parse_output(std::string_view text, const std::string& nam
     const JsonOut one = JsonOut::parse(line, nullptr, false);
     if (!one.is_object() || one.value("schema", "") != schema["schema"] || !one.contains("line") ||
         !one["line"].is_number_integer())
-      fail(ErrorCode::kInvalidFile, "--jsonl: {}:{}: expected an answer that --jsonl wrote; give another name for OUT",
-           name, number);
+      fail(ErrorCode::kInvalidFile,
+           "--jsonl: {}:{}: expected an answer that --jsonl wrote; give another name for OUT", name, number);
     out.insert(key_of(one.contains("id") ? one["id"] : JsonOut(), one["line"].get<std::int64_t>()));
   });
   return out;
@@ -100,7 +100,8 @@ BatchFile::BatchFile(const std::string& in, const std::string& out) : out_(out) 
     open_output();
     std::size_t whole_bytes = 0;
     const std::vector<std::byte> bytes = read_all(out, kMaxFile_bytes, "--jsonl: " + one_line(out));
-    done = parse_output({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, one_line(out), whole_bytes);
+    done =
+        parse_output({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, one_line(out), whole_bytes);
     if (whole_bytes < bytes.size() && ::ftruncate(fd_, static_cast<off_t>(whole_bytes)) != 0)
       fail(ErrorCode::kIo, "--jsonl: {}: {}", one_line(out), std::strerror(errno));
   }

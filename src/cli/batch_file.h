@@ -23,8 +23,8 @@ struct BatchLine {
 class BatchFile {
  public:
   /// Reads IN ("-": stdin) and the lines that OUT ("-": stdout) has, cuts off what a killed process left of a
-  /// line there, and keeps OUT locked. Throws Error: kNotFound, kIo, kInvalidFile naming a line for ids that are
-  /// given twice, and for an OUT that is no output of --jsonl.
+  /// line there, and keeps OUT locked. Throws Error: kNotFound, kIo, kInvalidFile naming a line for ids that
+  /// are given twice, and for an OUT that is no output of --jsonl.
   BatchFile(const std::string& in, const std::string& out);
   ~BatchFile();
   BatchFile(const BatchFile&) = delete;

@@ -134,7 +134,8 @@ class BatchRun {
       if (found == running_.end()) continue;
       Running& running = found->second;
       if (running.first_token_ms < 0 && !output.events.empty())
-        running.first_token_ms = std::chrono::duration<double, std::milli>(Clock::now() - running.start).count();
+        running.first_token_ms =
+            std::chrono::duration<double, std::milli>(Clock::now() - running.start).count();
       if (!output.finish_reason) continue;
       const std::optional<api::Result> result = engine_.take_result(output.request_id);
       if (result && !result->error) {

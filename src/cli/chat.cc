@@ -20,7 +20,8 @@ constexpr const char* kChatHelp =
     "  /reset        forget the conversation\n"
     "  /help         this list\n"
     "  /quit         end (also Ctrl-D)\n"
-    "A line that ends with \\ goes on in the next, and pasted lines are one message. Ctrl-C cancels an answer. "
+    "A line that ends with \\ goes on in the next, and pasted lines are one message. Ctrl-C cancels an "
+    "answer. "
     "A blank\nbefore / makes it text.\n";
 
 constexpr const char* kHint = "/reset begins a new conversation";
@@ -94,14 +95,15 @@ bool is_command(const std::string& text) {
 
 }  // namespace
 
-Answered answer(const RunFlags& flags, const api::Model& model, ChatSession& session, const std::string& text) {
+Answered answer(const RunFlags& flags, const api::Model& model, ChatSession& session,
+                const std::string& text) {
   AnswerPrinter printer(!flags.json);
   api::Result result =
       session.ask(text, [&](const api::TokenEvent& event) { return printer.on_token(event); });
   show(flags, model, result, printer);
-  const bool is_full =
-      result.finish_reason == api::FinishReason::kLength &&
-      result.n_prompt_tokens + static_cast<std::int64_t>(result.token_ids.size()) >= session.max_context_tokens();
+  const bool is_full = result.finish_reason == api::FinishReason::kLength &&
+                       result.n_prompt_tokens + static_cast<std::int64_t>(result.token_ids.size()) >=
+                           session.max_context_tokens();
   return {Interrupt::take(), std::move(result.regions), is_full};
 }
 

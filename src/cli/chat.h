@@ -16,7 +16,8 @@ struct Answered {
 };
 
 /// Asks, and shows the answer as the flags say.
-Answered answer(const RunFlags& flags, const api::Model& model, ChatSession& session, const std::string& text);
+Answered answer(const RunFlags& flags, const api::Model& model, ChatSession& session,
+                const std::string& text);
 
 /// Reads messages and commands from stdin until their end. Returns the exit code.
 int chat(const RunFlags& flags, const api::Model& model, ChatSession& session);

@@ -21,9 +21,7 @@ Failure failure_of(const api::Error& error) { return failure(error.code(), error
 Failure failure_of(const api::RequestError& error) { return failure(error.code, error.message); }
 Failure bad_usage(std::string message) { return failure(ErrorCode::kInvalidArgument, std::move(message)); }
 
-JsonOut error_json(const Failure& failure) {
-  return {{"code", failure.code}, {"message", failure.message}};
-}
+JsonOut error_json(const Failure& failure) { return {{"code", failure.code}, {"message", failure.message}}; }
 
 int report_error(const Failure& failure, bool json) {
   std::fflush(stdout);

@@ -66,7 +66,8 @@ void settle_values(CLI::App& program) {
       if (takes_value && !is_text) option->check(is_not_empty());
       if (option->get_positional()) continue;
       if (takes_value) option->allow_extra_args(false);
-      if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw && option->get_expected_max() <= 1)
+      if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw &&
+          option->get_expected_max() <= 1)
         option->take_last();
     }
 }

@@ -20,9 +20,9 @@ CLI::Validator is_unsigned_64();
 CLI::Validator is_number();
 CLI::Validator is_int_32(const char* expected);
 
-/// What holds for every verb of `program`: a flag takes one value each time it is given, one that may be repeated
-/// too, so that a positional behind it stays one; of two values of any other flag the last counts; a value is not
-/// empty, but for texts, which may be.
+/// What holds for every verb of `program`: a flag takes one value each time it is given, one that may be
+/// repeated too, so that a positional behind it stays one; of two values of any other flag the last counts; a
+/// value is not empty, but for texts, which may be.
 void settle_values(CLI::App& program);
 
 }  // namespace triptych::cli

@@ -51,7 +51,8 @@ std::string description_of(const HelpOption& option) {
   std::string out = option.description;
   if (!option.choices.empty()) {
     bool all_said = true;
-    for (const std::string& choice : option.choices) all_said = all_said && out.find(choice) != std::string::npos;
+    for (const std::string& choice : option.choices)
+      all_said = all_said && out.find(choice) != std::string::npos;
     std::string list;
     for (const std::string& choice : option.choices) list.append(list.empty() ? "" : ", ").append(choice);
     if (!all_said) out += ": " + list;
@@ -96,8 +97,9 @@ std::vector<std::string> groups_of(const HelpVerb& verb) {
   std::vector<std::string> out = {help_group::kMain,    help_group::kMedia,   help_group::kSampling,
                                   help_group::kContext, help_group::kWeights, help_group::kMachine,
                                   help_group::kOutput};
-  for (const HelpOption& option : verb.options)  // the verb's own stand behind what is used most
-    if (std::find(out.begin(), out.end(), option.group) == out.end()) out.insert(out.begin() + 1, option.group);
+  auto own = out.begin() + 1;  // the verb's own stand behind what is used most
+  for (const HelpOption& option : verb.options)
+    if (std::find(out.begin(), out.end(), option.group) == out.end()) own = out.insert(own, option.group) + 1;
   return out;
 }
 
@@ -143,7 +145,8 @@ int help_width() {
     if (end.ec == std::errc() && end.ptr == text.data() + text.size() && n > 0) return std::min(n, kMost);
   }
   winsize size{};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return std::min<int>(size.ws_col, kMost);
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    return std::min<int>(size.ws_col, kMost);
   return 80;
 }
 

@@ -1,5 +1,5 @@
-// Files that are read once, from begin to end: regular ones, stdin ("-", /dev/stdin), FIFOs and what a shell makes
-// of <(command).
+// Files that are read once, from begin to end: regular ones, stdin ("-", /dev/stdin), FIFOs and what a shell
+// makes of <(command).
 #pragma once
 
 #include <cstddef>

@@ -46,7 +46,8 @@ void check_stdin(const RunFlags& flags) {
 // The lines say all that is asked.
 void check_batch(const RunFlags& flags) {
   const auto refuse = [](const char* flag, bool given) {
-    if (given) fail(ErrorCode::kInvalidArgument, "{} does not go with --jsonl: its lines say what is asked", flag);
+    if (given)
+      fail(ErrorCode::kInvalidArgument, "{} does not go with --jsonl: its lines say what is asked", flag);
   };
   refuse("--image", !flags.images.empty());
   refuse("--video", !flags.videos.empty());
@@ -95,9 +96,10 @@ void add_media_flags(CLI::App& app, RunFlags& flags) {
 }
 
 void add_batch_flags(CLI::App& app, RunFlags& flags) {
-  app.add_option("--jsonl", flags.jsonl,
-                 "Answer every line of IN, {\"prompt\": ..., \"images\": [...]}, in a line of OUT; lines that "
-                 "OUT has already are left out (docs/json.md)")
+  app.add_option(
+         "--jsonl", flags.jsonl,
+         "Answer every line of IN, {\"prompt\": ..., \"images\": [...]}, in a line of OUT; lines that "
+         "OUT has already are left out (docs/json.md)")
       ->type_name("IN OUT")
       ->group(kBatchGroup);
   app.add_option("--batch", flags.batch, "Questions answered at once")

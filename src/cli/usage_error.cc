@@ -32,7 +32,8 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return out;
 }
 
-// What the parser found no place for: flags first, since a value behind one that is not known is left over, too.
+// What the parser found no place for: flags first, since a value behind one that is not known is left over,
+// too.
 std::string left_over(const CLI::App& app, const std::string& whose) {
   const std::vector<std::string> words = app.remaining();
   for (const std::string& word : words) {

@@ -25,22 +25,25 @@ TEST(Flags, ARepeatableFlagTakesOneValueEachTime) {
     const RunResult result = triptych(args);
     EXPECT_EQ(result.out, "small\n") << flag.front() << ": " << result.err;
   }
-  expect_bad_input(triptych({"run", kModel.string(), "--image", kStar, kStar, "--prompt", "x"}), "scene1.png");
+  expect_bad_input(triptych({"run", kModel.string(), "--image", kStar, kStar, "--prompt", "x"}),
+                   "scene1.png");
 }
 
 TEST(Flags, OfTwoValuesTheLastCounts) {
-  const RunResult result = triptych({"run", kModel.string(), "--prompt", "x", "--max-tokens", "9", "--ignore-eos",
-                                     "--ignore-eos", "--max-tokens", "3", "--json", "--json", "--enforce-eager",
-                                     "--enforce-eager", "--prompt", "y"});
+  const RunResult result = triptych({"run", kModel.string(), "--prompt", "x", "--max-tokens", "9",
+                                     "--ignore-eos", "--ignore-eos", "--max-tokens", "3", "--json", "--json",
+                                     "--enforce-eager", "--enforce-eager", "--prompt", "y"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(json::parse(result.out)["token_ids"].size(), 3U);
 }
 
 TEST(Flags, WhatWasMeantIsNamed) {
-  expect_bad_input(triptych({"run", kModel.string(), "--promt", "x"}), "no flag \"--promt\"; did you mean --prompt?");
+  expect_bad_input(triptych({"run", kModel.string(), "--promt", "x"}),
+                   "no flag \"--promt\"; did you mean --prompt?");
   expect_bad_input(triptych({"run", "--promt", "x", kModel.string()}), "did you mean --prompt?");
   expect_bad_input(triptych({"run", kModel.string(), "--temprature=1"}), "did you mean --temperature?");
-  expect_bad_input(triptych({"run", kModel.string(), "--zzz"}), "run has no flag \"--zzz\" (see triptych run --help)");
+  expect_bad_input(triptych({"run", kModel.string(), "--zzz"}),
+                   "run has no flag \"--zzz\" (see triptych run --help)");
   expect_bad_input(triptych({"rnu"}), "did you mean run?");
   expect_bad_input(triptych({"inspct", "x"}), "did you mean inspect?");
   expect_bad_input(triptych({"walk"}), "there are run, inspect, convert");
@@ -66,7 +69,8 @@ TEST(Flags, ValuesAreCheckedBeforeTheModelIsLoaded) {
 }
 
 TEST(Help, IsWrappedGroupedAndSaysDefaults) {
-  for (const char* verb : {"run", "inspect", "convert", "trace", "verify", "eval", "bench", "completion", "help"})
+  for (const char* verb :
+       {"run", "inspect", "convert", "trace", "verify", "eval", "bench", "completion", "help"})
     for (const int width : {100, 120}) {
       const RunResult help = triptych({verb, "--help"}, "", {"COLUMNS=" + std::to_string(width)});
       EXPECT_EQ(help.exit_code, 0);
@@ -78,9 +82,9 @@ TEST(Help, IsWrappedGroupedAndSaysDefaults) {
   const std::string help = triptych({"help", "run"}).out;
   EXPECT_THAT(help, testing::StartsWith("Usage: triptych run MODEL [OPTION ...]\n"));
   std::size_t at = 0;
-  for (const char* part : {"Most used:\n  --image FILE", "-p, --prompt TEXT", "--max-tokens", "--temperature X",
-                           "--weights", "Pictures and videos:", "Sampling:", "Context:", "Weights and precision:",
-                           "Machine:", "Output:", "Examples:"}) {
+  for (const char* part : {"Most used:\n  --image FILE", "-p, --prompt TEXT", "--max-tokens",
+                           "--temperature X", "--weights", "Pictures and videos:", "Sampling:", "Context:",
+                           "Weights and precision:", "Machine:", "Output:", "Examples:"}) {
     const std::size_t found = help.find(part, at);
     ASSERT_NE(found, std::string::npos) << part << "\n" << help;
     at = found;
@@ -125,24 +129,26 @@ TEST(Picture, ComesFromAFifoOrADevice) {
   const RunResult device =
       triptych({"run", kModel.string(), "--image", "/dev/stdin", "--prompt", kQuestion}, read_file(kStar));
   EXPECT_EQ(device.out, "small\n") << device.err;
-  const std::string command = "'" + program_path() + "' run '" + kModel.string() + "' --image <(cat '" + kStar +
-                              "') --prompt '" + kQuestion + "'";
+  const std::string command = "'" + program_path() + "' run '" + kModel.string() + "' --image <(cat '" +
+                              kStar + "') --prompt '" + kQuestion + "'";
   const RunResult substituted = run_program({"bash", "-c", command});
   EXPECT_EQ(substituted.out, "small\n") << substituted.err;
   const Scratch scratch;
   const std::string fifo = (scratch.path() / "fifo").string();
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
-  const RunResult piped = run_program(
-      {"bash", "-c", "cat '" + kStar + "' > '" + fifo + "' & '" + program_path() + "' run '" + kModel.string() +
-                         "' --image '" + fifo + "' --prompt '" + kQuestion + "'; wait"});
+  const RunResult piped =
+      run_program({"bash", "-c",
+                   "cat '" + kStar + "' > '" + fifo + "' & '" + program_path() + "' run '" + kModel.string() +
+                       "' --image '" + fifo + "' --prompt '" + kQuestion + "'; wait"});
   EXPECT_EQ(piped.out, "small\n") << piped.err;
-  expect_bad_input(triptych({"run", kModel.string(), "--image", "/dev/null", "--prompt", "x"}), "no bytes came");
+  expect_bad_input(triptych({"run", kModel.string(), "--image", "/dev/null", "--prompt", "x"}),
+                   "no bytes came");
   expect_bad_input(triptych({"run", kModel.string(), "--image", "/dev/zero", "--prompt", "x"}), "limit");
 }
 
 TEST(Picture, MostPixels) {
-  const std::vector<std::string> ask = {"run", kModel.string(), "--image", kStar, "--prompt", kQuestion,
-                                        "--max-image-pixels"};
+  const std::vector<std::string> ask = {"run",      kModel.string(), "--image",           kStar,
+                                        "--prompt", kQuestion,       "--max-image-pixels"};
   std::vector<std::string> few = ask, enough = ask;
   few.push_back("1000");
   enough.push_back("100000000");

@@ -54,10 +54,12 @@ class Checker {
       return path + ": " + value.dump() + " is not one of " + rule.dump();
     }
     if (keyword == "minimum")
-      return !value.is_number() || value >= rule ? "" : path + ": " + value.dump() + " is below " + rule.dump();
+      return !value.is_number() || value >= rule ? ""
+                                                 : path + ": " + value.dump() + " is below " + rule.dump();
     if (keyword == "required") {
       for (const json& name : rule)
-        if (value.is_object() && !value.contains(name.get<std::string>())) return path + ": no " + name.dump();
+        if (value.is_object() && !value.contains(name.get<std::string>()))
+          return path + ": no " + name.dump();
       return {};
     }
     if (keyword == "items") {
@@ -76,7 +78,8 @@ class Checker {
       return {};
     }
     if (keyword == "additionalProperties") {
-      for (const auto& [name, member] : value.is_object() ? value.items() : json::object().items()) {
+      if (!value.is_object()) return {};
+      for (const auto& [name, member] : value.items()) {
         if (schema.contains("properties") && schema["properties"].contains(name)) continue;
         if (rule.is_boolean()) return path + ": member \"" + name + "\" is not in the schema";
         const std::string found = problem(member, rule, path + "." + name);

@@ -7,8 +7,8 @@
 
 namespace triptych::test {
 
-/// Where and why `value` is not as `schema` says; empty: it is. Stricter than the draft in one point: 5.0 is no
-/// integer. A keyword that is not known here is a problem, too.
+/// Where and why `value` is not as `schema` says; empty: it is. Stricter than the draft in one point: 5.0 is
+/// no integer. A keyword that is not known here is a problem, too.
 std::string schema_problem(const nlohmann::json& value, const nlohmann::json& schema);
 
 /// The same with the schema in docs/schemas that the document names.

@@ -28,7 +28,8 @@ TEST(JsonSchema, TheCheckerFindsWhatIsWrong) {
   EXPECT_THAT(schema_problem(json::parse(R"({"a": 1.0})"), schema), HasSubstr("$.a: expected"));
   EXPECT_THAT(schema_problem(json::parse(R"({"a": -1})"), schema), HasSubstr("below"));
   EXPECT_THAT(schema_problem(json::parse("{}"), schema), HasSubstr("no \"a\""));
-  EXPECT_THAT(schema_problem(json::parse(R"({"a": 1, "c": 1})"), schema), HasSubstr("\"c\" is not in the schema"));
+  EXPECT_THAT(schema_problem(json::parse(R"({"a": 1, "c": 1})"), schema),
+              HasSubstr("\"c\" is not in the schema"));
   EXPECT_THAT(schema_problem(json::parse(R"({"a": 1, "b": ["q"]})"), schema), HasSubstr("$.b[0]"));
   EXPECT_THAT(schema_problem(json::parse("1"), json::parse(R"({"pattern": "x"})")), HasSubstr("pattern"));
 }
@@ -59,7 +60,8 @@ TEST(Json, EveryVerbHasTheFlag) {
 }
 
 TEST(Json, Run) {
-  const std::vector<std::string> ask = {"run", kModel.string(), "--image", kStar, "--prompt", "Describe the image.", "--json"};
+  const std::vector<std::string> ask = {"run",      kModel.string(),       "--image", kStar,
+                                        "--prompt", "Describe the image.", "--json"};
   document_of(ask, "run");
   std::vector<std::string> all = ask;
   all.insert(all.end(), {"--logprobs", "2", "--profile", "--stop", " at", "--max-tokens", "20"});
@@ -73,14 +75,16 @@ TEST(Json, InspectConvertAndTrace) {
   const Scratch scratch;
   document_of({"inspect", kModel.string(), "--json", "--tensors"}, "inspect");
   const std::string out = (scratch.path() / "int8").string();
-  const json converted = document_of({"convert", kModel.string(), out, "--weights", "int8", "--json"}, "convert");
+  const json converted =
+      document_of({"convert", kModel.string(), out, "--weights", "int8", "--json"}, "convert");
   EXPECT_GT(converted["linears_quantized"], 0);
   EXPECT_LT(converted["written_bytes"], converted["source_bytes"]);
   const json inspected = document_of({"inspect", out, "--json", "--verify"}, "inspect");
   EXPECT_EQ(inspected["checksums"], "sound");
   EXPECT_TRUE(inspected["quantized"]["stored"]);
   const std::string file = (scratch.path() / "x.safetensors").string();
-  const json trace = document_of({"trace", kModel.string(), "--prompt", "x", "--out", file, "--json"}, "trace");
+  const json trace =
+      document_of({"trace", kModel.string(), "--prompt", "x", "--out", file, "--json"}, "trace");
   EXPECT_EQ(trace["file"], file);
   EXPECT_EQ(trace["tensors"][0]["name"], "input_ids");
   EXPECT_EQ(trace["tensors"][0]["dtype"], "I64");
@@ -94,13 +98,14 @@ TEST(Json, InspectConvertAndTrace) {
 
 TEST(Json, VerifyAndEval) {
   document_of({"verify", kModel.string(), "--json", "--weights", "int8"}, "verify");
-  document_of({"eval", kModel.string(), "--data", (kSource / "assets/eval/scenes").string(), "--limit", "8", "--json"},
+  document_of({"eval", kModel.string(), "--data", (kSource / "assets/eval/scenes").string(), "--limit", "8",
+               "--json"},
               "eval");
 }
 
 TEST(Json, Bench) {
   const Scratch scratch;
-  const std::vector<std::string> small = {"--prompt-tokens", "80",  "--decode", "2",   "--repeat",  "1",
+  const std::vector<std::string> small = {"--prompt-tokens", "80",  "--decode", "2",   "--repeat", "1",
                                           "--width",         "112", "--height", "112", "--json"};
   const auto bench = [&](std::vector<std::string> args, const std::string& name) {
     args.insert(args.begin(), {"bench", kModel.string()});
@@ -115,7 +120,8 @@ TEST(Json, Bench) {
 }
 
 TEST(Json, CompletionAndHelp) {
-  EXPECT_EQ(document_of({"completion", "bash", "--json"}, "completion")["script"], triptych({"completion", "bash"}).out);
+  EXPECT_EQ(document_of({"completion", "bash", "--json"}, "completion")["script"],
+            triptych({"completion", "bash"}).out);
   EXPECT_EQ(document_of({"help", "run", "--json"}, "help")["verbs"].size(), 1U);
   document_of({"help", "--json"}, "help");
 }
@@ -138,8 +144,8 @@ TEST(Json, ErrorsAreDocumentsOnStderr) {
             "context_length_exceeded");
   const Scratch scratch;
   write_file(scratch.path() / "x.png", "no picture\nat all");
-  const json picture =
-      error_of({"run", kModel.string(), "--prompt", "x", "--image", (scratch.path() / "x.png").string(), "--json"});
+  const json picture = error_of(
+      {"run", kModel.string(), "--prompt", "x", "--image", (scratch.path() / "x.png").string(), "--json"});
   EXPECT_EQ(picture["code"], "invalid_file");
   EXPECT_THAT(picture["message"].get<std::string>(), HasSubstr("x.png"));
 }

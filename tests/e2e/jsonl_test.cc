@@ -72,7 +72,8 @@ TEST_F(JsonLines, ABadLineGetsAnErrorAndTheRestGoesOn) {
           "[]\n"
           "{\"id\": \"f\", \"promt\": \"x\"}\n"
           "{\"id\": \"g\", \"prompt\": \"x\", \"max_tokens\": 0}\n"
-          "{\"id\": \"h\", \"images\": [\"scene1.png\", \"scene0.png\"], \"prompt\": \"Is the star small or large?\", "
+          "{\"id\": \"h\", \"images\": [\"scene1.png\", \"scene0.png\"], \"prompt\": \"Is the star small or "
+          "large?\", "
           "\"max_tokens\": 3}");
   EXPECT_EQ(result.exit_code, 1);
   EXPECT_THAT(result.err, HasSubstr("2 answered, 6 failed"));
@@ -101,7 +102,8 @@ TEST_F(JsonLines, GoesOnWhereAnEarlierRunStopped) {
   ASSERT_EQ(run(lines, {"--max-tokens", "2"}).exit_code, 0);
   EXPECT_TRUE(read_file(out()).starts_with(kept));
   EXPECT_EQ(answers().at(3)["token_ids"], whole.at(3)["token_ids"]);
-  // Nothing is left to do, and lines that were put in front do not make others be asked twice when they have ids.
+  // Nothing is left to do, and lines that were put in front do not make others be asked twice when they have
+  // ids.
   const std::string before = read_file(out());
   ASSERT_EQ(run(lines).exit_code, 0);
   EXPECT_EQ(read_file(out()), before);

@@ -65,7 +65,8 @@ TEST_F(TerminalTest, PastedLinesAreOneMessage) {
   ASSERT_TRUE(program.wait_for("large?")) << program.output();
   EXPECT_THAT(program.output(), testing::Not(HasSubstr("\"usage\"")));
   program.type("\n");
-  ASSERT_TRUE(program.wait_for("\"prompt_tokens\":" + alone["usage"]["prompt_tokens"].dump())) << program.output();
+  ASSERT_TRUE(program.wait_for("\"prompt_tokens\":" + alone["usage"]["prompt_tokens"].dump()))
+      << program.output();
   ASSERT_TRUE(program.wait_for_prompt());
   program.type("/quit\n");
   EXPECT_EQ(program.exit_code(), 0);
@@ -81,7 +82,9 @@ TEST_F(TerminalTest, AFullContextGetsAHint) {
   EXPECT_TRUE(program.wait_for("The context of 40 tokens is full; /reset begins a new conversation"))
       << program.output();
   ASSERT_TRUE(program.wait_for_prompt());
-  program.type("Ho\n");
+  std::string long_message;
+  for (int i = 0; i < 60; ++i) long_message += "star ";
+  program.type(long_message + "\n");
   EXPECT_TRUE(program.wait_for("triptych: error: ")) << program.output();
   EXPECT_TRUE(program.wait_for("/reset begins a new conversation")) << program.output();
   ASSERT_TRUE(program.wait_for_prompt());
