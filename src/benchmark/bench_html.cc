@@ -85,7 +85,7 @@ std::string parts_html(const BenchReport& report, const MachineLimits& limits) {
                     counted ? format_percent(roofline_share(part.cost, limits, part.ms / 1000.0)) : ""});
     if (counted) ++next;
   }
-  return out + html_table({{""},
+  return out + html_table({{"point"},
                            {"stage", true},
                            {"part", true},
                            {"calls"},

@@ -1,6 +1,7 @@
 #include "benchmark/bench_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <ctime>
 
 #include <nlohmann/json.hpp>
@@ -84,6 +85,9 @@ std::string memory_lines(const BenchReport& report) {
   return out + '\n';
 }
 
+// Counts are computed as floats, since they get large, and are whole.
+std::int64_t whole(double count) { return std::llround(count); }
+
 JsonOut stage_json(const BenchStage& stage, const MachineLimits& limits) {
   JsonOut out = {{"name", stage.name},
                  {"ms", stage.ms},
@@ -93,9 +97,9 @@ JsonOut stage_json(const BenchStage& stage, const MachineLimits& limits) {
                  {"unit", stage.unit},
                  {"items_per_s", items_per_s(stage)}};
   if (operations(stage.cost) > 0) {
-    out["flops"] = stage.cost.flops;
-    out["int8_ops"] = stage.cost.int8_ops;
-    out["bytes"] = stage.cost.bytes;
+    out["flops"] = whole(stage.cost.flops);
+    out["int8_ops"] = whole(stage.cost.int8_ops);
+    out["bytes"] = whole(stage.cost.bytes);
     out["ops_per_s"] = ops_per_s(stage.cost, stage.ms);
     out["bytes_per_s"] = bytes_per_s(stage.cost, stage.ms);
     out["roofline_share"] = roofline_share(stage.cost, limits, stage.ms / 1000.0);
@@ -128,9 +132,9 @@ JsonOut run_json(const BenchRun& run, const MachineLimits& limits) {
                             {"name", part.name},
                             {"calls", part.count},
                             {"ms", part.ms},
-                            {"flops", part.cost.flops},
-                            {"int8_ops", part.cost.int8_ops},
-                            {"bytes", part.cost.bytes},
+                            {"flops", whole(part.cost.flops)},
+                            {"int8_ops", whole(part.cost.int8_ops)},
+                            {"bytes", whole(part.cost.bytes)},
                             {"roofline_share", roofline_share(part.cost, limits, part.ms / 1000.0)}});
   return out;
 }
@@ -155,8 +159,8 @@ double bytes_per_s(const Cost& cost, double ms) noexcept { return ms > 0 ? cost.
 
 LimitsReport measure_limits_report(int n_threads) {
   LimitsReport out;
-  out.one = measure_limits(1);
   out.all = measure_limits(n_threads);
+  out.one = out.all.median.n_threads == 1 ? out.all : measure_limits(1);
   return out;
 }
 
@@ -166,14 +170,19 @@ std::string limits_table(const LimitsReport& limits) {
       "{}, instruction set {}, last cache {}; medians (lowest to highest)\n", cpu_name(),
       to_string(active_isa()),
       last_cache_bytes() == 0 ? "unknown" : format_bytes(static_cast<double>(last_cache_bytes())));
-  TextTable table({{"limit", Align::kLeft},
-                   {"1 thread"},
-                   {"", Align::kLeft},
-                   {fmt::format("{} thread{}", n, n == 1 ? "" : "s")},
-                   {"", Align::kLeft}});
+  // Where there is one thread, one of the two says it all.
+  std::vector<const MeasuredLimits*> shown = {&limits.one};
+  if (n > 1) shown.push_back(&limits.all);
+  std::vector<TextTable::Column> columns = {{"limit", Align::kLeft}};
+  for (const MeasuredLimits* measured : shown) {
+    const int n_threads = measured->median.n_threads;
+    columns.push_back({fmt::format("{} thread{}", n_threads, n_threads == 1 ? "" : "s")});
+    columns.push_back({"range", Align::kLeft});
+  }
+  TextTable table(std::move(columns));
   for (const LimitRow& row : kLimitRows) {
     std::vector<std::string> cells{row.title};
-    for (const MeasuredLimits* measured : {&limits.one, &limits.all}) {
+    for (const MeasuredLimits* measured : shown) {
       const double median = measured->median.*row.rate;
       cells.push_back(median > 0 ? format_count(median) + row.unit : "none");
       cells.push_back(median > 0 ? fmt::format("({} to {})", format_count(measured->lowest.*row.rate),

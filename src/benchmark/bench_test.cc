@@ -20,6 +20,23 @@
 namespace triptych {
 namespace {
 
+// Speed and memory of shapes are those of a checkpoint, which holds a tied output layer once.
+TEST(RandomWeightsOfShapes, ATiedOutputLayerIsTheEmbedding) {
+  const auto language = [](bool is_tied, const LoadOptions& options) {
+    Json config = small_llava_config();
+    config["text_config"]["tie_word_embeddings"] = is_tied;
+    const auto model = LoadedModel::with_random_weights(config, DType::kBF16, options);
+    PartSizes sizes = model->model().part_sizes();
+    return sizes.part("language");
+  };
+  constexpr std::int64_t kHead = 320 * 64;
+  const auto own = language(false, {.n_threads = 1});
+  const auto tied = language(true, {.n_threads = 1});
+  EXPECT_EQ(own.n_parameters - tied.n_parameters, kHead);
+  EXPECT_EQ(own.owned_bytes - tied.owned_bytes, 2 * kHead);
+  EXPECT_EQ(own.read_bytes, tied.read_bytes);  // an answer's token reads the whole layer either way
+}
+
 TEST(LanguageCost, AgreesWithWhatIsCountedInARun) {
   const auto model = LoadedModel::with_random_weights(small_llava_config(), DType::kF32, {.n_threads = 1});
   const LanguageCost cost(model->model(), KvDType::kF16);

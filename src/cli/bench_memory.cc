@@ -103,7 +103,7 @@ int bench_memory(const MemoryFlags& flags, const std::string& shape, const LoadO
   out["traces"] = JsonOut::array();
   for (const auto& [title, events] : traces)
     if (!events.empty()) out["traces"].push_back(replay_all(title, events, json));
-  if (json) print_json(out);
+  if (json) print_json(json_document("bench_memory", out));
   return kExitOk;
 }
 

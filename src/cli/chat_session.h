@@ -1,6 +1,7 @@
 // A conversation: what was said, the pictures in it, and the engine that answers.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <variant>
 #include <vector>
@@ -25,6 +26,8 @@ class ChatSession {
   /// A picture or a video that goes with the next message, before its text.
   void add_media(Media media) { pending_.push_back(std::move(media)); }
   std::size_t n_pending() const noexcept { return pending_.size(); }
+  /// Of the conversation, the next answer included.
+  std::int64_t max_context_tokens() const noexcept { return engine_.max_context_tokens(); }
 
   /// Sends a user message and keeps it and the answer (as far as it came) for the next. When it throws, the
   /// conversation and the pending media are as before.

@@ -16,6 +16,7 @@
 #include "cli/bench_memory.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/help_tree.h"
 #include "cli/json_output.h"
 #include "cli/output_file.h"
 #include "io/mapped_file.h"
@@ -96,7 +97,7 @@ void choose(const std::string& only, BenchOptions& options) {
 int bench_limits(const BenchFlags& flags) {
   const LimitsReport limits = measure_limits_report(flags.model.n_threads);
   if (flags.json) {
-    print_json(limits_report_json(limits));
+    print_json(json_document("bench_limits", limits_report_json(limits)));
   } else {
     std::fputs(limits_table(limits).c_str(), stdout);
   }
@@ -153,7 +154,7 @@ int bench_model(BenchFlags flags) {
   const MachineLimits limits = measure_limits(flags.model.n_threads).median;
   if (flags.html) write_output("--html", *flags.html, bench_html(runs, limits));
   if (flags.json) {
-    JsonOut out = bench_json(runs, limits);
+    JsonOut out = json_document(runs.size() == 1 ? "bench" : "bench_sweep", bench_json(runs, limits));
     if (dispatch) out["dispatch"] = dispatch_json(*dispatch, runs.front().report);
     if (earlier) out["compared"] = compare_json(*earlier, runs);
     print_json(out);
@@ -255,7 +256,8 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->type_name("FILE");
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
   flags->memory.add_to(app);
-  app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
+  add_json_flag(app, flags->json, "Print one JSON object instead of a table");
+  show_first(app, {"shapes", "weights", "prompt-tokens", "decode", "json"});
   std::string footer = "Shapes:\n";
   for (const PublishedShape& shape : published_shapes())
     footer += fmt::format("  {:<22}{}\n", shape.name, shape.description);

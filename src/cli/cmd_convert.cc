@@ -12,7 +12,9 @@
 #include "base/progress.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/help_tree.h"
 #include "cli/interrupt.h"
+#include "cli/json_output.h"
 #include "cli/picture_file.h"
 #include "engine/packed_directory.h"
 #include "report/text_table.h"
@@ -26,6 +28,7 @@ struct ConvertFlags {
   bool force = false;
   std::string calibrate;
   std::size_t n_samples = 32;
+  bool json = false;
 };
 
 // The pictures of a folder in the order of their names, n at most.
@@ -54,6 +57,28 @@ std::vector<MediaInput> read_calibration_pictures(const std::string& folder, std
     out.push_back(std::move(picture));
   }
   return out;
+}
+
+void print_report(const ConvertFlags& flags, const ConvertReport& report, double seconds) {
+  if (flags.json) {
+    JsonOut out = json_document("convert");
+    out["model"] = flags.model.model;
+    out["out"] = flags.out;
+    out["linears_quantized"] = report.n_linears;
+    out["tensors_copied"] = report.n_tensors;
+    out["files_copied"] = report.n_files;
+    out["source_bytes"] = report.source_bytes;
+    out["written_bytes"] = report.written_bytes;
+    out["seconds"] = seconds;
+    print_json(out);
+    return;
+  }
+  std::printf(
+      "%s: %zu linears quantized, %zu tensors and %zu files as they were; %s of weights became %s in %.1f "
+      "s\n",
+      one_line(flags.out).c_str(), report.n_linears, report.n_tensors, report.n_files,
+      format_bytes(static_cast<double>(report.source_bytes)).c_str(),
+      format_bytes(static_cast<double>(report.written_bytes)).c_str(), seconds);
 }
 
 // Unwinds through the library, so that what was begun is removed.
@@ -86,12 +111,7 @@ int convert(const ConvertFlags& flags) {
     const ConvertReport report = convert_checkpoint(flags.model.model, flags.out, options);
     bar.erase();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    std::printf(
-        "%s: %zu linears quantized, %zu tensors and %zu files as they were; %s of weights became %s in "
-        "%.1f s\n",
-        one_line(flags.out).c_str(), report.n_linears, report.n_tensors, report.n_files,
-        format_bytes(static_cast<double>(report.source_bytes)).c_str(),
-        format_bytes(static_cast<double>(report.written_bytes)).c_str(), seconds);
+    print_report(flags, report, seconds);
   } catch (const Interrupted&) {
     return kExitInterrupted;
   }
@@ -117,6 +137,8 @@ void add_convert_command(CLI::App& program, Action& action) {
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}).description(""))
       ->capture_default_str()
       ->type_name("N");
+  add_json_flag(app, flags->json);
+  show_first(app, {"weights", "force", "calibrate", "json"});
   app.footer(
       "OUT is a complete checkpoint for this program: it loads at once, takes no private copy of the "
       "weights, "

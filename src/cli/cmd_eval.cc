@@ -8,7 +8,9 @@
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "cli/flags.h"
+#include "cli/help_tree.h"
 #include "cli/json_output.h"
 #include "evaluation/eval.h"
 #include "report/text_table.h"
@@ -76,6 +78,7 @@ int run_eval(const EvalFlags& flags) {
   std::vector<EvalQuestion> questions = read_questions(flags.data);
   if (flags.limit > 0 && static_cast<std::size_t>(flags.limit) < questions.size())
     questions.resize(static_cast<std::size_t>(flags.limit));
+  flags.media.check_values();
   const auto model = flags.model.open();
   flags.media.check(model->info().architecture, model->info().takes_pixel_limits);
   std::unique_ptr<LoadedModel> reference;
@@ -104,14 +107,14 @@ int run_eval(const EvalFlags& flags) {
   const EvalScore total = report.total();
   if (flags.json) {
     const WeightWords words = weight_words(flags.model, *model);
-    JsonOut out = {{"model", flags.model.model},
-                   {"weights", words.weights},
-                   {"vision_weights", words.vision_weights},
-                   {"lm_head", words.lm_head},
-                   {"kv_cache_dtype", to_string(options.kv_cache_dtype)},
-                   {"data", flags.data},
-                   {"seconds", report.seconds},
-                   {"pictures_encoded", report.n_pictures_encoded}};
+    JsonOut out = json_document("eval", {{"model", flags.model.model},
+                                         {"weights", words.weights},
+                                         {"vision_weights", words.vision_weights},
+                                         {"lm_head", words.lm_head},
+                                         {"kv_cache_dtype", to_string(options.kv_cache_dtype)},
+                                         {"data", flags.data},
+                                         {"seconds", report.seconds},
+                                         {"pictures_encoded", report.n_pictures_encoded}});
     out["total"] = score_json(total, options);
     for (const auto& [kind, score] : report.kinds) out["kinds"][kind] = score_json(score, options);
     out["mistakes"] = JsonOut::array();
@@ -148,6 +151,7 @@ void add_eval_command(CLI::App& program, Action& action) {
       ->type_name("N");
   app.add_option("--batch", flags->batch, "Questions answered at once")
       ->check(CLI::Range(1, 1024).description(""))
+      ->capture_default_str()
       ->type_name("N");
   app.add_flag("--no-control", flags->no_control, "Leave out the run with a blank picture");
   app.add_flag("--no-likelihood", flags->no_likelihood, "Leave out the log-likelihood of the known answers");
@@ -167,7 +171,8 @@ void add_eval_command(CLI::App& program, Action& action) {
       ->type_name("N");
   add_kv_cache_dtype(app, flags->kv_cache_dtype);
   flags->media.add_to(app);
-  app.add_flag("--json", flags->json, "Print one JSON object instead of a table");
+  add_json_flag(app, flags->json, "Print one JSON object instead of a table");
+  show_first(app, {"data", "weights", "limit", "min-accuracy", "json"});
   app.footer(
       "questions.jsonl holds one object a line: {\"id\", \"image\", \"question\", \"answer\"}. An answer is "
       "right when the\n"

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/help_tree.h"
 #include "cli/json_output.h"
 #include "engine/engine.h"
 #include "engine/packed_directory.h"
@@ -30,9 +31,10 @@ struct InspectFlags {
 struct Estimate {
   std::int64_t context_tokens = 0;
   std::int64_t kv_bytes_per_token = 0;
-  double weight_bytes = 0;   // used in place of the checkpoint's files
-  double private_bytes = 0;  // quantized or converted copies, whose source is not kept, and small tables
-  double kv_bytes = 0;
+  std::int64_t weight_bytes = 0;  // used in place of the checkpoint's files
+  std::int64_t private_bytes =
+      0;  // quantized or converted copies, whose source is not kept, and small tables
+  std::int64_t kv_bytes = 0;
   MachineLimits limits;
   double short_ms = 0;  // a token at the start of the context
   double full_ms = 0;   // a token when the context is full
@@ -45,10 +47,10 @@ Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
       options.max_context_tokens > 0 ? options.max_context_tokens : model.info().max_context_tokens;
   const LanguageCost cost(model.model(), options.kv_cache_dtype.value_or(model.auto_kv_dtype()));
   out.kv_bytes_per_token = cost.kv_bytes_per_token();
-  out.kv_bytes = static_cast<double>(out.kv_bytes_per_token) * static_cast<double>(out.context_tokens);
+  out.kv_bytes = out.kv_bytes_per_token * out.context_tokens;
   for (const auto& [name, size] : model.model().part_sizes().parts) {
-    out.weight_bytes += static_cast<double>(size.mapped_bytes);
-    out.private_bytes += static_cast<double>(size.owned_bytes);
+    out.weight_bytes += size.mapped_bytes;
+    out.private_bytes += size.owned_bytes;
   }
   out.limits = measure_limits(flags.model.n_threads).median;
   out.short_ms = roofline_seconds(cost.decode(1), out.limits) * 1000.0;
@@ -73,7 +75,7 @@ std::string architecture_of(const JsonView& config) {
 struct DTypeShare {
   std::int64_t n_tensors = 0;
   std::int64_t n_elements = 0;
-  double bytes = 0;
+  std::int64_t bytes = 0;
 };
 
 std::map<std::string, DTypeShare> dtype_histogram(const WeightTable& weights) {
@@ -82,7 +84,7 @@ std::map<std::string, DTypeShare> dtype_histogram(const WeightTable& weights) {
     DTypeShare& share = out[std::string(to_string(entry.view.dtype()))];
     ++share.n_tensors;
     share.n_elements += entry.view.numel();
-    share.bytes += static_cast<double>(entry.view.size_bytes());
+    share.bytes += static_cast<std::int64_t>(entry.view.size_bytes());
   }
   return out;
 }
@@ -97,7 +99,8 @@ std::vector<std::pair<const char*, std::optional<QuantFormat>>> parts_of(const W
 }
 
 JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {
-  JsonOut out = {{"architecture", it.architecture}, {"supported", it.problem.empty()}};
+  JsonOut out =
+      json_document("inspect", {{"architecture", it.architecture}, {"supported", it.problem.empty()}});
   if (!it.problem.empty()) out["problem"] = it.problem;
   if (flags.verify) out["checksums"] = "sound";
   out["files"] = checkpoint.weight_files();
@@ -174,11 +177,13 @@ void print_model(const LoadedModel& model, const Estimate& e) {
       static_cast<long long>(info.vocab_size), static_cast<long long>(info.max_context_tokens));
   std::printf("keys and values  %s per token, %s for %lld tokens\n",
               format_bytes(static_cast<double>(e.kv_bytes_per_token)).c_str(),
-              format_bytes(e.kv_bytes).c_str(), static_cast<long long>(e.context_tokens));
+              format_bytes(static_cast<double>(e.kv_bytes)).c_str(),
+              static_cast<long long>(e.context_tokens));
   std::printf(
       "memory           about %s: weights in place %s, private %s, keys and values; available here: %s\n",
-      format_bytes(e.weight_bytes + e.private_bytes + e.kv_bytes).c_str(),
-      format_bytes(e.weight_bytes).c_str(), format_bytes(e.private_bytes).c_str(),
+      format_bytes(static_cast<double>(e.weight_bytes + e.private_bytes + e.kv_bytes)).c_str(),
+      format_bytes(static_cast<double>(e.weight_bytes)).c_str(),
+      format_bytes(static_cast<double>(e.private_bytes)).c_str(),
       format_bytes(static_cast<double>(available_memory_bytes())).c_str());
   std::printf(
       "time per token   at least %s to %s (full context), from %s/s read and %sFLOP/s measured now on %d "
@@ -198,7 +203,7 @@ void print_inspection(const Inspection& it, const Checkpoint& checkpoint, const 
   TextTable types({{"type", Align::kLeft}, {"tensors"}, {"elements"}, {"bytes"}});
   for (const auto& [name, share] : dtype_histogram(checkpoint.weights()))
     types.add_row({name, std::to_string(share.n_tensors), format_count(static_cast<double>(share.n_elements)),
-                   format_bytes(share.bytes)});
+                   format_bytes(static_cast<double>(share.bytes))});
   std::fputs(types.render().c_str(), stdout);
   if (it.model) print_model(*it.model, *it.estimate);
   if (!flags.tensors) return;
@@ -262,7 +267,8 @@ void add_inspect_command(CLI::App& program, Action& action) {
   flags->context.add_to(app);
   app.add_flag("--tensors", flags->tensors, "List every tensor");
   app.add_flag("--verify", flags->verify, "Read a converted checkpoint whole and compare its checksums");
-  app.add_flag("--json", flags->json, "Print one JSON object instead of tables");
+  add_json_flag(app, flags->json, "Print one JSON object instead of tables");
+  show_first(app, {"weights", "ctx-size", "tensors", "verify", "json"});
   app.footer(
       "Times are lower bounds: bytes and operations of a token over the speeds measured now. Exit code 1: "
       "the files are\n"

@@ -6,12 +6,16 @@
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/help_tree.h"
+#include "cli/json_output.h"
 #include "cli/output_file.h"
 #include "cli/picture_file.h"
+#include "cli/prompt_flags.h"
 #include "engine/engine.h"
 #include "evaluation/tap_recorder.h"
 #include "evaluation/trace_shape.h"
 #include "io/safetensors.h"
+#include "media/image.h"
 #include "report/text_table.h"
 
 namespace triptych::cli {
@@ -23,8 +27,11 @@ struct TraceFlags {
   ModelFlags model;
   ContextFlags context;
   MediaFlags media;
+  PictureFlags pictures;
+  PromptFlags prompt;
   std::vector<std::string> images;
-  std::string prompt, system, out;
+  std::string system, out;
+  bool json = false;
 };
 
 ChatRequest make_request(const TraceFlags& flags) {
@@ -34,9 +41,10 @@ ChatRequest make_request(const TraceFlags& flags) {
   message.role = "user";
   for (const std::string& name : flags.images) {
     message.parts.push_back({ContentPart::Kind::kImage, ""});
-    out.media.push_back({.frames = {read_picture(name)}, .is_video = false, .frames_per_s = 0});
+    out.media.push_back(
+        {.frames = {read_picture(name, flags.pictures)}, .is_video = false, .frames_per_s = 0});
   }
-  message.parts.push_back({ContentPart::Kind::kText, flags.prompt});
+  message.parts.push_back({ContentPart::Kind::kText, flags.prompt.read()});
   out.messages.push_back(std::move(message));
   out.media_options = flags.media.inner_options();
   return out;
@@ -46,6 +54,8 @@ int trace(const TraceFlags& flags) {
   std::vector<NamedPath> inputs = flags.model.inputs();
   for (const std::string& name : flags.images) inputs.push_back({"--image", name});
   check_output("--out", flags.out, inputs);
+  if (!flags.prompt.is_given()) fail(ErrorCode::kInvalidArgument, "--prompt or --prompt-file is required");
+  flags.media.check_values();
   const ChatRequest chat = make_request(flags);
   const auto model = flags.model.open();
   flags.media.check(model->info().architecture, model->info().takes_pixel_limits);
@@ -76,6 +86,17 @@ int trace(const TraceFlags& flags) {
                       {{"prompt", request.prompt}, {"model", model->info().architecture}});
   });
 
+  if (flags.json) {
+    JsonOut out = json_document("trace", {{"file", flags.out}, {"tensors", JsonOut::array()}});
+    for (const NamedTensor& tensor : tensors) {
+      const auto dims = tensor.view.shape().dims();
+      out["tensors"].push_back({{"name", tensor.name},
+                                {"dtype", to_string(tensor.view.dtype())},
+                                {"shape", std::vector<std::int64_t>(dims.begin(), dims.end())}});
+    }
+    print_json(out);
+    return kExitOk;
+  }
   TextTable table({{"tensor", Align::kLeft}, {"shape", Align::kLeft}});
   for (const NamedTensor& tensor : tensors) table.add_row({tensor.name, to_string(tensor.view.shape())});
   std::fputs(table.render().c_str(), stdout);
@@ -93,11 +114,14 @@ void add_trace_command(CLI::App& program, Action& action) {
       ->expected(1)
       ->take_all()
       ->type_name("FILE");
-  app.add_option("--prompt,-p", flags->prompt, "The question")->required()->type_name("TEXT");
+  flags->prompt.add_to(app, "The question; - reads it from stdin");
   app.add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   app.add_option("--out,-o", flags->out, "Safetensors file to write")->required()->type_name("FILE");
   flags->media.add_to(app);
+  flags->pictures.add_to(app);
   flags->context.add_to(app, kKvDType);
+  add_json_flag(app, flags->json, "Print one JSON object instead of a table");
+  show_first(app, {"image", "prompt", "out", "weights", "json"});
   app.footer(
       "Writes input_ids [1, T], pixel_values, logits [T, V], and under tap.<name> the output of every part "
       "that the\n"

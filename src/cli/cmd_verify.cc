@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 #include "cli/commands.h"
+#include "cli/flag_checks.h"
 #include "cli/flags.h"
+#include "cli/help_tree.h"
 #include "cli/json_output.h"
 #include "engine/packed_directory.h"
 #include "evaluation/verify_report.h"
@@ -83,6 +85,7 @@ int verify(const VerifyFlags& flags) {
   std::optional<VerifyBaseline> fp32;
   if (precision.word != "fp32" && !flags.no_baseline && !packed)
     fp32 = run_in_fp32(flags, golden, precision.word);
+  flags.media.check_values();
   const auto model = flags.model.open();
   flags.media.check(model->info().architecture, model->info().takes_pixel_limits);
   const VerifyOptions options{
@@ -101,11 +104,16 @@ int verify(const VerifyFlags& flags) {
   for (const CaseReport& report : reports) n_passed += report.passed ? 1 : 0;
   const bool passed = n_passed == reports.size();
   if (flags.json) {
-    JsonOut out = {{"model", flags.model.model},     {"family", model->info().family},
-                   {"reference", golden.reference},  {"backend", model->backend().describe()},
-                   {"dtype", flags.model.dtype},     {"vision_weights", flags.model.vision_weights},
-                   {"lm_head", flags.model.lm_head}, {"kv_cache_dtype", flags.kv_cache_dtype},
-                   {"tolerance", tolerance.values},  {"passed", passed}};
+    JsonOut out = json_document("verify", {{"model", flags.model.model},
+                                           {"family", model->info().family},
+                                           {"reference", golden.reference},
+                                           {"backend", model->backend().describe()},
+                                           {"dtype", flags.model.dtype},
+                                           {"vision_weights", flags.model.vision_weights},
+                                           {"lm_head", flags.model.lm_head},
+                                           {"kv_cache_dtype", flags.kv_cache_dtype},
+                                           {"tolerance", tolerance.values},
+                                           {"passed", passed}});
     out["cases"] = JsonOut::array();
     for (const CaseReport& report : reports) {
       out["cases"].push_back(case_json(report, tolerance));
@@ -130,21 +138,20 @@ void add_verify_command(CLI::App& program, Action& action) {
   CLI::App& app =
       *program.add_subcommand("verify", "Compare every intermediate value with a reference implementation");
   flags->model.add_to(app);
-  app.add_option("--golden", flags->golden,
-                 "Directory with golden.json (default: the model's own, or its folder golden)")
-      ->type_name("DIR");
-  app.add_option(
-         "--tolerance", flags->tolerance,
-         "Largest error allowed, relative to the largest magnitude (default 1e-4; 1e-2 with --weights "
-         "fp16, 5e-2 with bf16, 0.2 with int8, 1 with int4)")
+  app.add_option("--golden", flags->golden, "Directory with golden.json")
+      ->type_name("DIR")
+      ->default_str("the model's own, or its folder golden");
+  app.add_option("--tolerance", flags->tolerance, "Largest error allowed, relative to the largest magnitude")
       ->check(is_within(0, 1e6))
-      ->type_name("X");
+      ->type_name("X")
+      ->default_str("1e-4; 1e-2 with --weights fp16, 5e-2 with bf16, 0.2 with int8, 1 with int4");
   add_kv_cache_dtype(app, flags->kv_cache_dtype, KvDType::kF32);
   flags->media.add_to(app);
   app.add_flag("--no-baseline", flags->no_baseline,
                "In 16 bits: do not run float32 first, to show its errors beside");
   app.add_flag("--summary", flags->summary, "Only one line per case");
-  app.add_flag("--json", flags->json, "Print one JSON object instead of tables");
+  add_json_flag(app, flags->json, "Print one JSON object instead of tables");
+  show_first(app, {"golden", "weights", "tolerance", "summary", "json"});
   app.footer(
       "A case compares the rendered prompt, token ids, pixels, every tap the reference recorded, the logits, "
       "and the\n"

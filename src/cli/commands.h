@@ -28,12 +28,17 @@ void add_verify_command(CLI::App& program, Action& action);
 void add_eval_command(CLI::App& program, Action& action);
 void add_bench_command(CLI::App& program, Action& action);
 void add_completion_command(CLI::App& program, Action& action);
+void add_help_command(CLI::App& program, Action& action);
+
+/// --json, which every verb has; errors then are JSON, too.
+void add_json_flag(CLI::App& app, bool& json,
+                   const char* description = "Print one JSON object instead of text");
 
 /// The parser of the whole program; `action` receives what the chosen verb wants done.
 void build_program(CLI::App& program, Action& action);
 
-/// Parses and runs. Reports an error as one line on stderr ("triptych: error: ...") and returns the exit
-/// code.
+/// Parses and runs. Reports an error as one line on stderr ("triptych: error: ...", or an object with --json)
+/// and returns the exit code.
 int run_program(int argc, const char* const* argv);
 
 /// "triptych 0.1.0 (revision), compiler, build type, instruction set": the text of --version.

@@ -12,8 +12,7 @@
 
 namespace CLI {
 class App;
-class Validator;
-}  // namespace CLI
+}
 
 // The inner types, for the verbs that look into the engine; `run` does not.
 namespace triptych {
@@ -75,11 +74,6 @@ class LoadProgress {
 /// --enforce-eager: sets `replay_steps` to false.
 void add_enforce_eager(CLI::App& app, bool& replay_steps);
 
-/// A check that a number lies in [low, high]; NaN does not.
-CLI::Validator is_within(double low, double high);
-/// A check that something was given: an empty variable of a script is no value.
-CLI::Validator is_not_empty();
-
 /// --kv-cache-dtype; `when_auto` is what "auto" means; empty: LoadedModel::auto_kv_dtype().
 void add_kv_cache_dtype(CLI::App& app, std::string& to, std::optional<KvDType> when_auto = {});
 
@@ -109,6 +103,8 @@ struct SamplingFlags {
   std::optional<int> n_logprobs;
 
   void add_to(CLI::App& app);
+  /// What can be known without the model. Throws Error(kInvalidArgument) naming what is out of range.
+  void check() const;
   /// Throws Error(kInvalidArgument) for a --logit-bias that is not ID=BIAS.
   SamplingParams over(const SamplingParams& defaults) const;
   api::SamplingParams over(const api::SamplingParams& defaults) const;
@@ -119,6 +115,8 @@ struct MediaFlags {
   api::MediaOptions options;
   MediaOptions inner_options() const;
   void add_to(CLI::App& app);
+  /// What can be known without the model. Throws Error(kInvalidArgument).
+  void check_values() const;
   /// Throws Error(kUnsupported) naming a flag that was given and would change nothing for this model.
   void check(const std::string& architecture, bool takes_pixel_limits) const;
 };

@@ -13,9 +13,12 @@ HelpOption describe(const CLI::Option& option) {
   for (const std::string& name : option.get_snames()) out.names.push_back("-" + name);
   if (out.names.empty()) out.positional = option.get_name(true);
   out.description = option.get_description();
+  out.group = option.get_group();
+  out.is_required = option.get_required();
   if (option.get_items_expected_max() == 0) return out;
   // "TYPE:{auto,fp32}": the parser adds what its check accepts.
   out.value = option.get_type_name();
+  out.otherwise = option.get_default_str();
   const std::size_t brace = out.value.find(":{");
   if (brace != std::string::npos) {
     std::string words = out.value.substr(brace + 2, out.value.find('}', brace) - brace - 2);
@@ -40,6 +43,21 @@ HelpVerb describe(const CLI::App& app) {
 }
 
 }  // namespace
+
+void show_first(CLI::App& verb, const std::vector<std::string>& names) {
+  for (const std::string& name : names) verb.get_option("--" + name)->group(help_group::kMain);
+}
+
+std::string usage_of(const HelpVerb& verb) {
+  std::string out;
+  for (const HelpOption& option : verb.options)
+    if (!option.positional.empty())
+      out += option.is_required ? option.positional + ' ' : '[' + option.positional + "] ";
+  for (const HelpOption& option : verb.options)
+    if (option.positional.empty() && option.is_required)
+      out += option.names.front() + ' ' + option.value + ' ';
+  return out + "[OPTION ...]";
+}
 
 std::vector<HelpVerb> help_tree(const CLI::App& program) {
   std::vector<HelpVerb> out{describe(program)};

@@ -1,15 +1,20 @@
 #include "cli/line_reader.h"
 
 #include <histedit.h>
+#include <langinfo.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <clocale>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 
 #include "cli/interrupt.h"
+#include "cli/line_completion.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {
@@ -20,6 +25,66 @@ const char* get_prompt(EditLine* editor) {
   void* data = nullptr;
   el_get(editor, EL_CLIENTDATA, &data);
   return static_cast<const std::string*>(data)->c_str();
+}
+
+// The editor reads characters in the encoding of LC_CTYPE; without one it drops every byte above 127.
+// Messages are UTF-8 whatever the terminal's locale says, so another encoding would not help.
+void use_utf8() {
+  const auto is_utf8 = [] { return std::string_view(nl_langinfo(CODESET)) == "UTF-8"; };
+  if (std::setlocale(LC_CTYPE, "") != nullptr && is_utf8()) return;
+  for (const char* name : {"C.UTF-8", "C.utf8", "en_US.UTF-8"})
+    if (std::setlocale(LC_CTYPE, name) != nullptr && is_utf8()) return;
+}
+
+// Tab: goes on with the name of a command or a file, or lists what it may become.
+unsigned char complete(EditLine* editor, int) {
+  const LineInfo* info = el_line(editor);
+  const char* home = std::getenv("HOME");
+  const LineCompletion found =
+      complete_line(std::string_view(info->buffer, static_cast<std::size_t>(info->cursor - info->buffer)),
+                    home != nullptr ? home : "");
+  if (!found.rest.empty()) return el_insertstr(editor, found.rest.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+  if (found.choices.empty()) return CC_ERROR;
+  std::string list = "\n";
+  for (const std::string& choice : found.choices) list += one_line(choice) + "  ";
+  std::fputs((list + "\n").c_str(), stdout);
+  std::fflush(stdout);
+  return CC_REDISPLAY;
+}
+
+// What a terminal sends around pasted text once it was asked to (xterm's "bracketed paste").
+constexpr const char* kAskForPasteMarks = "\x1b[?2004h";
+constexpr const char* kNoPasteMarks = "\x1b[?2004l";
+constexpr std::wstring_view kPasteEnd = L"\x1b[201~";
+constexpr std::size_t kMaxPaste_chars = std::size_t{1} << 20;
+
+// Called at the mark that begins a paste: all up to the other mark goes into the line, newlines too, instead
+// of ending it.
+unsigned char take_paste(EditLine* editor, int) {
+  std::wstring text;
+  while (!text.ends_with(kPasteEnd)) {
+    wchar_t c = 0;
+    if (text.size() == kMaxPaste_chars || el_wgetc(editor, &c) != 1) return CC_ERROR;
+    text += c;
+  }
+  text.resize(text.size() - kPasteEnd.size());
+  std::wstring clean;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == L'\r') {
+      if (i + 1 < text.size() && text[i + 1] == L'\n') continue;
+      clean += L'\n';
+    } else if (text[i] >= L' ' || text[i] == L'\n' || text[i] == L'\t') {
+      clean += text[i];
+    }
+  }
+  while (clean.ends_with(L'\n')) clean.pop_back();
+  if (clean.empty()) return CC_NORM;
+  return el_winsertstr(editor, clean.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+}
+
+bool knows_paste_marks() {
+  const char* terminal = std::getenv("TERM");
+  return terminal != nullptr && std::string_view(terminal) != "dumb" && *terminal != '\0';
 }
 
 // Files of other systems end lines with a carriage return, too.
@@ -54,7 +119,12 @@ struct LineReader::Editor {
   HistEvent event = {};
   std::string prompt;
   std::string history_file;
+  bool paste_marks = false;
 
+  void say(const char* text) const {
+    std::fputs(text, stdout);
+    std::fflush(stdout);
+  }
   ~Editor() {
     if (!history_file.empty()) {
       std::error_code ignored;
@@ -70,6 +140,7 @@ struct LineReader::Editor {
 
 LineReader::LineReader(std::string history_file) {
   if (isatty(STDIN_FILENO) == 0 || isatty(STDOUT_FILENO) == 0) return;
+  use_utf8();
   editor_ = std::make_unique<Editor>();
   Editor& e = *editor_;
   e.editor = el_init("triptych", stdin, stdout, stderr);
@@ -88,6 +159,11 @@ LineReader::LineReader(std::string history_file) {
   // A Ctrl-D typed before the editor took the terminal over arrives as NUL, which would start a literal
   // insertion.
   el_set(e.editor, EL_BIND, "^@", "em-delete-or-list", nullptr);
+  el_set(e.editor, EL_ADDFN, "complete", "Go on with a command or file name", complete);
+  el_set(e.editor, EL_BIND, "^I", "complete", nullptr);
+  e.paste_marks = knows_paste_marks();
+  el_set(e.editor, EL_ADDFN, "take-paste", "Insert pasted text", take_paste);
+  if (e.paste_marks) el_set(e.editor, EL_BIND, "\\e[200~", "take-paste", nullptr);
   el_set(e.editor, EL_SIGNAL, 0);  // Interrupt handles Ctrl-C
   el_set(e.editor, EL_HIST, ::history, e.history);
   el_source(e.editor, nullptr);  // ~/.editrc
@@ -102,7 +178,9 @@ LineReader::Result LineReader::read(const std::string& prompt, std::string& line
   e.prompt = prompt;
   int n = 0;
   errno = 0;
+  if (e.paste_marks) e.say(kAskForPasteMarks);
   const char* text = el_gets(e.editor, &n);
+  if (e.paste_marks) e.say(kNoPasteMarks);
   if (Interrupt::take()) {
     el_reset(e.editor);
     std::fputs("\n", stdout);

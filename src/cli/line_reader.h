@@ -1,4 +1,5 @@
-// Lines from stdin: with editing and history (libedit) at a terminal, plainly from a file or a pipe.
+// Lines from stdin: with editing, history and completion (libedit) at a terminal, plainly from a file or a
+// pipe.
 #pragma once
 
 #include <memory>
@@ -16,8 +17,9 @@ class LineReader {
   LineReader(const LineReader&) = delete;
   LineReader& operator=(const LineReader&) = delete;
 
-  /// The next line without its newline. `prompt` is shown at a terminal only. kInterrupted: Ctrl-C was
-  /// pressed; the line begun is gone.
+  /// The next line without its newline. `prompt` is shown at a terminal only. A text of several lines that
+  /// was pasted there is one line with newlines in it. kInterrupted: Ctrl-C was pressed; the line begun is
+  /// gone.
   Result read(const std::string& prompt, std::string& line);
   bool is_terminal() const noexcept { return editor_ != nullptr; }
 

@@ -32,10 +32,26 @@ void add_option(std::string& out, const HelpOption& option) {
   if (!option.positional.empty()) head = "\\fI" + roff(option.positional) + "\\fR";
   if (!option.value.empty() && option.positional.empty()) head += " \\fI" + roff(option.value) + "\\fR";
   out += ".TP\n" + head + "\n" + roff(option.description) + "\n";
-  if (option.choices.empty()) return;
-  out += "One of";
-  for (const std::string& choice : option.choices) out += " \\fB" + roff(choice) + "\\fR";
-  out += ".\n";
+  if (!option.choices.empty()) {
+    out += "One of";
+    for (const std::string& choice : option.choices) out += " \\fB" + roff(choice) + "\\fR";
+    out += ".\n";
+  }
+  if (!option.otherwise.empty()) out += "Default: " + roff(option.otherwise) + ".\n";
+}
+
+// As usage_of says it, in the faces of manual pages.
+std::string synopsis(const HelpVerb& verb) {
+  std::string out;
+  for (const HelpOption& option : verb.options) {
+    if (option.positional.empty()) continue;
+    const std::string name = "\\fI" + roff(option.positional) + "\\fR";
+    out += option.is_required ? name + ' ' : '[' + name + "] ";
+  }
+  for (const HelpOption& option : verb.options)
+    if (option.positional.empty() && option.is_required)
+      out += "\\fB" + roff(option.names.front()) + "\\fR \\fI" + roff(option.value) + "\\fR ";
+  return out + "[\\fIoption\\fR ...]";
 }
 
 // "Examples:" and the indented lines below it stay as they are.
@@ -52,7 +68,7 @@ std::string man_page(const CLI::App& program) {
       fmt::format(".TH TRIPTYCH 1 \"\" \"triptych {}\" \"User Commands\"\n", build_info().version);
   out += ".SH NAME\ntriptych \\- runs and shrinks vision\\-language models\n.SH SYNOPSIS\n";
   for (std::size_t i = 1; i < tree.size(); ++i)
-    out += fmt::format("{}\\fBtriptych {}\\fR [\\fIoption\\fR ...]\n", i > 1 ? ".br\n" : "", tree[i].name);
+    out += fmt::format("{}\\fBtriptych {}\\fR {}\n", i > 1 ? ".br\n" : "", tree[i].name, synopsis(tree[i]));
   out += ".SH DESCRIPTION\n" + roff(root.description) + "\n.SH OPTIONS\n";
   for (const HelpOption& option : root.options) add_option(out, option);
   out += ".SH COMMANDS\n";

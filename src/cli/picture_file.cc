@@ -1,36 +1,43 @@
 #include "cli/picture_file.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/profile.h"
+#include "cli/help_tree.h"
+#include "cli/input_file.h"
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
 
 namespace triptych::cli {
 
-std::vector<std::byte> read_stdin_picture() {
-  const std::uint64_t max_bytes = DecodeLimits().max_file_bytes;
-  std::vector<std::byte> out;
-  std::vector<std::byte> piece(std::size_t{1} << 16);
-  for (;;) {
-    const std::size_t n = std::fread(piece.data(), 1, piece.size(), stdin);
-    out.insert(out.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(n));
-    if (out.size() > max_bytes)
-      fail(ErrorCode::kInvalidArgument, "image on stdin: more than the limit of {} bytes", max_bytes);
-    if (n == 0) break;
-  }
-  if (std::ferror(stdin) != 0) fail(ErrorCode::kIo, "image on stdin: cannot be read");
-  if (out.empty()) fail(ErrorCode::kInvalidFile, "image on stdin: no bytes came");
-  return out;
+void PictureFlags::add_to(CLI::App& app) {
+  app.add_option("--max-image-pixels", max_pixels,
+                 "Refuse pictures of more pixels before memory is taken for them")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{1} << 31).description(""))
+      ->type_name("N")
+      ->default_str(std::to_string(max_pixels))
+      ->group(help_group::kMedia);
 }
 
-Image read_picture(const std::string& name) {
+Image read_picture(const std::string& name, const PictureFlags& flags) {
   const ProfileZone zone("image decode");
-  const DecodeLimits limits;
-  if (name == "-") return decode_image(read_stdin_picture(), limits, "image on stdin");
-  return decode_image(MappedFile::open(name, limits.max_file_bytes)->bytes(), limits, name);
+  DecodeLimits limits;
+  limits.max_pixels = flags.max_pixels;
+  if (!is_stream(name))
+    return decode_image(MappedFile::open(name, limits.max_file_bytes)->bytes(), limits, name);
+  const std::string what = name == "-" ? "image on stdin" : name;
+  const std::vector<std::byte> bytes = read_all(name, limits.max_file_bytes, what);
+  if (bytes.empty()) fail(ErrorCode::kInvalidFile, "{}: no bytes came", what);
+  return decode_image(bytes, limits, what);
+}
+
+api::Image open_picture(const std::string& name, const PictureFlags& flags) {
+  const Image image = read_picture(name, flags);
+  return api::Image::from_rgb(image.width_px, image.height_px, image.rgb);
 }
 
 }  // namespace triptych::cli

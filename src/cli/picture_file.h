@@ -1,20 +1,30 @@
 // Pictures that a user names.
 #pragma once
 
-#include <cstddef>
+#include <cstdint>
 #include <string>
-#include <vector>
 
+#include "api/public.h"
+
+namespace CLI {
+class App;
+}
 namespace triptych {
 struct Image;
 }
 
 namespace triptych::cli {
 
-/// The bytes of a picture on stdin, up to the limit of decoding. Throws Error.
-std::vector<std::byte> read_stdin_picture();
+/// --max-image-pixels.
+struct PictureFlags {
+  std::uint64_t max_pixels = 64'000'000;
+  void add_to(CLI::App& app);
+};
 
-/// Reads and decodes a file; "-" is stdin. Throws Error naming the file.
-Image read_picture(const std::string& name);
+/// Reads and decodes a file; "-" is stdin, and a FIFO or device is read to its end. Throws Error naming the
+/// file.
+Image read_picture(const std::string& name, const PictureFlags& flags = {});
+/// The same for the public interface.
+api::Image open_picture(const std::string& name, const PictureFlags& flags = {});
 
 }  // namespace triptych::cli

@@ -7,13 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "base/profile.h"
+#include "cli/help_tree.h"
 
 namespace triptych::cli {
 
 void ProfileFlags::add_to(CLI::App& app) {
-  app.add_flag("--profile", profile, "Report on stderr where the time went");
+  app.add_flag("--profile", profile, "Report on stderr where the time went")->group(help_group::kOutput);
   app.add_option("--trace-out", trace_out, "Write every zone for chrome://tracing or Perfetto")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->group(help_group::kOutput);
 }
 
 void ProfileFlags::start(const std::vector<NamedPath>& inputs) const {

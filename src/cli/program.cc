@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -10,69 +11,50 @@
 #include "base/cpu_info.h"
 #include "base/error.h"
 #include "cli/commands.h"
-#include "cli/flags.h"
+#include "cli/error_output.h"
+#include "cli/flag_checks.h"
 #include "cli/help_tree.h"
-#include "report/text_table.h"
+#include "cli/usage_error.h"
 
 namespace triptych::cli {
 namespace {
 
-int exit_code_of(ErrorCode code) {
-  switch (code) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kInvalidFile:
-    case ErrorCode::kNotFound:
-    case ErrorCode::kUnsupported:
-    case ErrorCode::kContextLength:
-    case ErrorCode::kIo:
-      return kExitBadInput;
-    case ErrorCode::kOutOfMemory:
-    case ErrorCode::kInternal:
-      return kExitFault;
-  }
-  return kExitFault;
-}
-
-int exit_code_of(api::ErrorCode code) {
-  return code == api::ErrorCode::kOutOfMemory || code == api::ErrorCode::kInternal ? kExitFault
-                                                                                   : kExitBadInput;
-}
-
-int report(int exit_code, std::string_view message) {
-  std::fflush(stdout);
-  const std::string line = "triptych: error: " + one_line(message) + '\n';
-  std::fwrite(line.data(), 1, line.size(), stderr);
-  return exit_code;
-}
-
-// Help of the deepest verb that was named.
+// Help of the verb that was named.
 std::string help_of(const CLI::App& program) {
+  const std::vector<HelpVerb> tree = help_tree(program);
+  const HelpVerb* asked = &tree.front();
   for (const CLI::App* verb : program.get_subcommands())
-    if (verb->parsed()) return verb->help(program.get_name());
-  return program.help();
+    for (const HelpVerb& one : tree)
+      if (verb->parsed() && one.name == verb->get_name()) asked = &one;
+  return help_text(tree, *asked, help_width());
 }
 
-int report_usage(const CLI::App& program, const CLI::ParseError& error) {
-  std::string verb;
-  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr && program.get_subcommands().empty()) {
-    const std::vector<std::string> more = program.remaining();
-    return report(kExitBadInput, more.empty() ? "expected a verb, such as run (see triptych --help)"
-                                              : fmt::format("expected a verb, such as run, got \"{}\" (see "
-                                                            "triptych --help)",
-                                                            more.front()));
+// Known before anything is parsed: errors of a command with --json are JSON, those of the command line too.
+bool asks_for_json(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--json") return true;
+  return false;
+}
+
+// Parses, acts, and returns the exit code.
+int parse_and_run(CLI::App& program, const Action& action, int argc, const char* const* argv, bool json) {
+  if (argc > 1 && argv[1][0] != '-') {  // the parser's own message would not name it
+    const auto is_meant = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
+    const auto verbs = program.get_subcommands([](const CLI::App*) { return true; });
+    if (std::none_of(verbs.begin(), verbs.end(), is_meant))
+      return report_error(bad_usage(unknown_verb(program, argv[1])), json);
   }
-  for (const CLI::App* sub : program.get_subcommands())
-    if (sub->parsed()) verb = ' ' + sub->get_name();
-  return report(kExitBadInput, std::string(error.what()) + " (see triptych" + verb + " --help)");
-}
-
-// Whatever the parser would take an empty word for, the user did not mean it.
-void refuse_empty_values(CLI::App& program) {
-  for (CLI::App* verb : program.get_subcommands([](const CLI::App*) { return true; }))
-    for (CLI::Option* option : verb->get_options()) {
-      const bool is_text = option->check_lname("prompt") || option->check_lname("system");
-      if (option->get_items_expected_max() > 0 && !is_text) option->check(is_not_empty());
-    }
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    const std::string text = help_of(program);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    if (!action)
+      return report_error(bad_usage(usage_error(program, error)), json);  // --version needs no verb
+  }
+  return action();
 }
 
 }  // namespace
@@ -87,11 +69,14 @@ std::string version_text() {
   return out;
 }
 
+void add_json_flag(CLI::App& app, bool& json, const char* description) {
+  app.add_flag("--json", json, description)->group(help_group::kOutput);
+}
+
 void build_program(CLI::App& program, Action& action) {
   program.name("triptych");
   program.description("Runs and shrinks vision-language models.");
   program.require_subcommand(1);
-  program.get_formatter()->column_width(34);
   program.add_flag_callback(
       "--version",
       [&action] { action = [] { return std::fputs(version_text().c_str(), stdout) < 0 ? 1 : 0; }; },
@@ -112,49 +97,46 @@ void build_program(CLI::App& program, Action& action) {
   add_eval_command(program, action);
   add_bench_command(program, action);
   add_completion_command(program, action);
-  refuse_empty_values(program);
+  add_help_command(program, action);
+  for (CLI::App* verb : program.get_subcommands([](const CLI::App*) { return true; }))
+    verb->set_help_flag("-h,--help", "Print this help")->group(help_group::kOutput);
+  program.set_help_flag("-h,--help", "Print this help");
+  settle_values(program);
   program.footer(
+      "MODEL is a checkpoint directory as published: config.json, weights, tokenizer.\n\n"
       "Examples:\n"
       "  triptych run MODEL --image photo.jpg --prompt \"What is in the picture?\"\n"
-      "  triptych run MODEL -i\n"
-      "  triptych inspect MODEL\n\n"
+      "  triptych run MODEL\n"
+      "  triptych inspect MODEL\n"
+      "  triptych help run\n\n"
       "Exit codes: 0 done, 1 a check failed, 2 bad input, 3 a fault of the program or the machine, 130 "
       "interrupted.");
 }
 
 int run_program(int argc, const char* const* argv) {
+  const bool json = asks_for_json(argc, argv);
+  const auto fault = [json](const char* message) {
+    return report_error({std::string(to_string(ErrorCode::kInternal)), message, kExitFault}, json);
+  };
   Action action;
   CLI::App program;
   try {
     build_program(program, action);
-    if (argc > 1 && argv[1][0] != '-') {  // the parser's own message would not name it
-      const auto is_meant = [&](const CLI::App* verb) { return verb->get_name() == argv[1]; };
-      const auto verbs = program.get_subcommands([](const CLI::App*) { return true; });
-      if (std::none_of(verbs.begin(), verbs.end(), is_meant))
-        return report(kExitBadInput, fmt::format("no verb is named \"{}\" (see triptych --help)", argv[1]));
-    }
-    try {
-      program.parse(argc, argv);
-    } catch (const CLI::CallForHelp&) {
-      const std::string text = help_of(program);
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      return kExitOk;
-    } catch (const CLI::ParseError& error) {
-      if (!action) return report_usage(program, error);  // --version needs no verb
-    }
-    const int code = action();
+    const int code = parse_and_run(program, action, argc, argv, json);
     // What was printed last may still be on its way: a full disk must not look like success.
     if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-      return report(kExitFault, "standard output: cannot write all of it");
+      return report_error(
+          {std::string(to_string(ErrorCode::kIo)), "standard output: cannot write all of it", kExitFault},
+          json);
     return code;
   } catch (const Error& error) {
-    return report(exit_code_of(error.code()), error.what());
+    return report_error(failure_of(error), json);
   } catch (const api::Error& error) {
-    return report(exit_code_of(error.code()), error.what());
+    return report_error(failure_of(error), json);
   } catch (const std::bad_alloc&) {
-    return report(kExitFault, "out of memory");
+    return report_error({std::string(to_string(ErrorCode::kOutOfMemory)), "out of memory", kExitFault}, json);
   } catch (const std::exception& error) {
-    return report(kExitFault, error.what());
+    return fault(error.what());
   }
 }
 

@@ -219,6 +219,18 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
   return weights;
 }
 
+namespace {
+
+// As the configuration says it: the language model's part before the whole.
+bool is_tied(const JsonView& config) {
+  constexpr const char* kField = "tie_word_embeddings";
+  if (const auto text = config.find("text_config"); text && text->has(kField))
+    return text->get_bool(kField, false);
+  return config.get_bool(kField, false);
+}
+
+}  // namespace
+
 std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config, DType weight_dtype,
                                                               const LoadOptions& options) {
   check_exact_groups(options, options.weight_formats);
@@ -231,7 +243,7 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
                      .processor = std::nullopt};
   out->backend_ = make_backend(options, options.weight_formats);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
-  out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1);
+  out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1, !is_tied(source.config));
   source.binding = binding_of(options);
   out->static_vision_inputs_ = has_activation_quants(options);
   source.weights = out->weights_.get();

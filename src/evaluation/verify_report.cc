@@ -159,7 +159,7 @@ std::string summary_table(const std::vector<CaseReport>& reports) {
                    {"logits"},
                    {"steps"},
                    {"greedy"},
-                   {"", Align::kLeft}});
+                   {"verdict", Align::kLeft}});
   for (const CaseReport& r : reports) {
     if (!r.error.empty()) {
       table.add_row({r.name, "", "", "", "", "", "", "", "", "FAIL: " + one_line(r.error)});
@@ -193,7 +193,7 @@ std::string comparison_table(const std::vector<CaseReport>& reports, const Verif
                    {"greedy fp32"},
                    {fp32.dtype},
                    {"beyond error"},
-                   {"", Align::kLeft}});
+                   {"verdict", Align::kLeft}});
   for (const CaseReport& r : reports) {
     if (!r.error.empty()) {
       table.add_row({r.name, "", "", "", "", "", "", "", "", "", "FAIL: " + one_line(r.error)});

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "io/folder_kind.h"
 #include "io/mapped_file.h"
 #include "io/safetensors.h"
 #include "io/torch_zip.h"
@@ -22,6 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kMaxListed = 40;
+constexpr std::size_t kMaxPointer_bytes = 1024;  // of git-lfs
 
 std::string list_names(const std::vector<std::string>& names) {
   std::vector<std::string> shown;
@@ -61,6 +63,9 @@ bool is_shard_name(std::string_view name, std::string_view suffix) {
 // The format follows from the name of the index or of the usual file, not from the file itself.
 WeightTable read_weights(const fs::path& path, std::string_view name, bool is_torch) {
   const auto file = MappedFile::open(path);
+  const std::string_view start(reinterpret_cast<const char*>(file->data()),
+                               std::min(file->size_bytes(), kMaxPointer_bytes));
+  if (is_lfs_pointer(start)) fail(ErrorCode::kInvalidFile, "{}: {}", show_name(name), lfs_message(start));
   WeightTable out =
       is_torch ? read_torch_zip(file->bytes(), file, name) : read_safetensors(file->bytes(), file, name);
   out.mark_mapped(file->bytes());
@@ -98,16 +103,16 @@ Checkpoint Checkpoint::open(const fs::path& directory, const CheckpointOptions& 
   std::error_code error;
   const fs::file_status status = fs::status(directory, error);
   if (status.type() == fs::file_type::not_found)
-    fail(ErrorCode::kNotFound, "{}: there is no such folder", directory.string());
+    fail(ErrorCode::kNotFound, "{}: {}", directory.string(), why_no_checkpoint(directory));
   if (status.type() != fs::file_type::directory)
-    fail(ErrorCode::kInvalidArgument, "{}: expected a checkpoint folder", directory.string());
+    fail(ErrorCode::kInvalidArgument, "{}: {}", directory.string(), why_no_checkpoint(directory));
   Checkpoint out;
   out.directory_ = fs::canonical(directory, error);
   if (error) fail(ErrorCode::kIo, "{}: {}", directory.string(), error.message());
   out.links_ = options.links;
   out.refuse_adapters();
   std::optional<Json> config = out.json_file("config.json");
-  if (!config) fail(ErrorCode::kNotFound, "{}: config.json is missing", directory.string());
+  if (!config) fail(ErrorCode::kNotFound, "{}: {}", directory.string(), why_no_checkpoint(directory));
   if (!config->is_object()) fail(ErrorCode::kInvalidFile, "config.json: expected an object");
   out.config_ = std::make_shared<const Json>(std::move(*config));
   if (options.load_weights) out.load_weights();
@@ -146,7 +151,9 @@ std::optional<fs::path> Checkpoint::file(std::string_view name) const {
 std::optional<std::string> Checkpoint::text_file(std::string_view name) const {
   const std::optional<fs::path> path = file(name);
   if (!path) return std::nullopt;
-  return read_text_file(*path);
+  std::string text = read_text_file(*path);
+  if (is_lfs_pointer(text)) fail(ErrorCode::kInvalidFile, "{}: {}", show_name(name), lfs_message(text));
+  return text;
 }
 
 std::optional<Json> Checkpoint::json_file(std::string_view name) const {

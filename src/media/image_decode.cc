@@ -101,13 +101,35 @@ bool looks_like_tga(const codec::Bytes& bytes) {
          has_depth && bytes.u16(12, false) > 0 && bytes.u16(14, false) > 0 && (bytes.u8(17) & 0xC0) == 0;
 }
 
+// How pictures of a format that is not read become PNG, or frames of a video; "" where nothing is worth
+// saying. FILE stands for the file.
+std::string_view way_to_png(std::string_view format) {
+  constexpr std::pair<std::string_view, std::string_view> kWays[] = {
+      {"MP4 or QuickTime video",
+       "`mkdir frames; ffmpeg -i FILE -vf fps=2 frames/%05d.png` and --video frames"},
+      {"Matroska or WebM video",
+       "`mkdir frames; ffmpeg -i FILE -vf fps=2 frames/%05d.png` and --video frames"},
+      {"AVI video", "`mkdir frames; ffmpeg -i FILE -vf fps=2 frames/%05d.png` and --video frames"},
+      {"HEIF", "`heif-convert FILE picture.png` (libheif-examples)"},
+      {"AVIF", "`avifdec FILE picture.png` (libavif-bin)"},
+      {"JPEG XL", "`djxl FILE picture.png` (libjxl-tools)"},
+      {"JPEG 2000", "`opj_decompress -i FILE -o picture.png` (libopenjp2-tools)"},
+      {"PDF", "`pdftoppm -png -r 150 FILE page` (poppler-utils), which makes one picture a page"},
+      {"SVG or XML", "`rsvg-convert FILE -o picture.png` (librsvg2-bin)"}};
+  for (const auto& [name, way] : kWays)
+    if (name == format) return way;
+  return {};
+}
+
 // Formats that are recognised only to say so.
 std::string_view other_format(std::span<const std::byte> file) {
   const codec::Bytes bytes(file);
   if (bytes.starts_with(4, "ftypavif") || bytes.starts_with(4, "ftypavis")) return "AVIF";
   for (const std::string_view brand : {"ftypheic", "ftypheix", "ftypmif1", "ftyphevc", "ftypmsf1"})
     if (bytes.starts_with(4, brand)) return "HEIF";
-  if (bytes.starts_with(4, "ftyp")) return "MP4 video";
+  if (bytes.starts_with(4, "ftyp")) return "MP4 or QuickTime video";
+  if (bytes.starts_with(0, "\x1a\x45\xdf\xa3")) return "Matroska or WebM video";
+  if (bytes.starts_with(0, "RIFF") && bytes.starts_with(8, "AVI ")) return "AVI video";
   if (bytes.starts_with(0, "\xff\x0a") || bytes.starts_with(4, "JXL ")) return "JPEG XL";
   if (bytes.starts_with(4, "jP  ") || bytes.starts_with(0, "\xff\x4f\xff\x51")) return "JPEG 2000";
   if (bytes.starts_with(0, "%PDF")) return "PDF";
@@ -133,8 +155,16 @@ const Codec& find_codec(const Source& source) {
     fail(ErrorCode::kInvalidFile, "{}: the file is empty, expected {}", source.name, kFormats);
   for (const Codec* codec : kCodecs)
     if (codec->matches(source.bytes)) return *codec;
-  if (const std::string_view other = other_format(source.bytes); !other.empty())
-    fail(ErrorCode::kUnsupported, "{}: {} is not supported, expected {}", source.name, other, kFormats);
+  if (const std::string_view other = other_format(source.bytes); !other.empty()) {
+    const std::string_view way = way_to_png(other);
+    fail(ErrorCode::kUnsupported, "{}: {} is not supported, expected {}{}{}", source.name, other, kFormats,
+         way.empty() ? "" : "; convert it: ", way);
+  }
+  constexpr std::string_view kLfsPointer = "version https://git-lfs";
+  if (codec::Bytes(source.bytes).starts_with(0, kLfsPointer))
+    fail(ErrorCode::kInvalidFile,
+         "{}: a pointer of git-lfs to a file that was not fetched; run `git lfs pull` in the clone",
+         source.name);
   std::string start;
   for (std::size_t i = 0; i < source.bytes.size() && i < 8; ++i)
     start += fmt::format("{}{:02x}", i == 0 ? "" : " ", std::to_integer<unsigned>(source.bytes[i]));

@@ -2,32 +2,32 @@
 // register_<family>.
 #include <algorithm>
 
+#include "base/edit_distance.h"
 #include "base/error.h"
 #include "models/model.h"
 
 namespace triptych {
-
-void register_all_families(ModelRegistry& registry);  // generated
-
 namespace {
 
-// Levenshtein distance, to name the nearest architecture.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  for (std::size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0];
-    row[0] = i;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t up = row[j];
-      row[j] = std::min({up + 1, row[j - 1] + 1, diagonal + (a[i - 1] == b[j - 1] ? 0U : 1U)});
-      diagonal = up;
-    }
-  }
-  return row[b.size()];
+// Not by a list of names: language models are published under many. Those that see have a part of their
+// configuration that says how, or say so in their name.
+bool is_text_only(const JsonView& config, std::string_view architecture) {
+  constexpr std::string_view kSeeing[] = {"VL", "Vision", "Llava", "Fuyu", "Multimodal", "MultiModal"};
+  constexpr std::string_view kFields[] = {"vision_config",    "visual",        "vision_tower",
+                                          "mm_vision_tower",  "img_processor", "image_token_id",
+                                          "image_token_index"};
+  if (!architecture.ends_with("ForCausalLM") && !architecture.ends_with("LMHeadModel")) return false;
+  const auto has_part = [&](std::string_view part) {
+    return architecture.find(part) != std::string_view::npos;
+  };
+  const auto has_field = [&](std::string_view field) { return config.has(field); };
+  return std::none_of(std::begin(kSeeing), std::end(kSeeing), has_part) &&
+         std::none_of(std::begin(kFields), std::end(kFields), has_field);
 }
 
 }  // namespace
+
+void register_all_families(ModelRegistry& registry);  // generated
 
 const ModelRegistry& ModelRegistry::global() {
   static const ModelRegistry registry = [] {
@@ -76,20 +76,26 @@ const ModelRegistry::Family& ModelRegistry::find(const JsonView& config) const {
       fail(ErrorCode::kUnsupported, "{}: architecture {} is supported only {}", config.path(), wanted.front(),
            family.matches_when);
 
+  const std::string shown = wanted.front().substr(0, 200);
   std::string supported;
   std::string nearest;
   std::size_t best = static_cast<std::size_t>(-1);
   for (const Family& family : families_)
     for (const std::string& name : family.architectures) {
       if (supported.find(name) == std::string::npos) supported += (supported.empty() ? "" : ", ") + name;
-      const std::size_t distance = edit_distance(name, wanted.front().substr(0, 200));
+      const std::size_t distance = edit_distance(name, shown);
       if (distance < best) {
         best = distance;
         nearest = name;
       }
     }
+  if (is_text_only(config, shown))
+    fail(ErrorCode::kUnsupported,
+         "{}: architecture {} is a language model for text alone, without a vision tower; supported are "
+         "vision-language models: {}",
+         config.path(), shown, supported);
   fail(ErrorCode::kUnsupported, "{}: architecture {} is not supported; nearest is {}; supported: {}",
-       config.path(), wanted.front().substr(0, 200), nearest, supported);
+       config.path(), shown, nearest, supported);
 }
 
 }  // namespace triptych

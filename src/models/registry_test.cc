@@ -68,6 +68,17 @@ TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
   }
 }
 
+TEST(Registry, LanguageModelsForTextAloneAreNamedAsSuch) {
+  for (const char* name : {"LlamaForCausalLM", "Qwen2ForCausalLM", "GPT2LMHeadModel"}) {
+    const std::string why = why_refused({{"architectures", {name}}, {"model_type", "llama"}});
+    EXPECT_THAT(why, HasSubstr(std::string(name) + " is a language model for text alone"));
+    EXPECT_THAT(why, HasSubstr("LlavaForConditionalGeneration"));
+    EXPECT_THAT(why, testing::Not(HasSubstr("nearest")));
+  }
+  EXPECT_THAT(why_refused({{"architectures", {"Phi3VForCausalLM"}}, {"img_processor", Json::object()}}),
+              HasSubstr("nearest is"));
+}
+
 TEST(Registry, ConfigurationsThatNameNothing) {
   EXPECT_THAT(why_refused(Json::object()), HasSubstr("\"architectures\""));
   EXPECT_THAT(why_refused({{"model_type", 3}}), HasSubstr("model_type"));

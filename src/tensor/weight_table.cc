@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "tensor/missing_tensor.h"
 
 namespace triptych {
 
@@ -81,7 +82,9 @@ const WeightEntry* WeightTable::find(std::string_view name) const noexcept {
 
 const WeightEntry& WeightTable::at(std::string_view name) const {
   const WeightEntry* entry = find(name);
-  if (entry == nullptr) fail(ErrorCode::kNotFound, "tensor \"{}\" is missing from the checkpoint", name);
+  if (entry == nullptr)
+    fail(ErrorCode::kNotFound, "tensor \"{}\" is missing from the checkpoint{}", name,
+         what_is_there(*this, name));
   return *entry;
 }
 

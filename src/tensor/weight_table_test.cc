@@ -50,6 +50,17 @@ TEST(WeightTable, KeepsFileOrder) {
   EXPECT_THAT(error_of([&] { table.at("lm_head.weight"); }), HasSubstr("lm_head.weight"));
 }
 
+TEST(WeightTable, AMissingNameIsSaidWithTheNearest) {
+  const WeightTable table = make({"model.layers.0.mlp.up_proj.weight", "model.layers.1.mlp.up_proj.weight",
+                                  "model.norm.weight", "lm_head.weight"});
+  const std::string why = error_of([&] { table.at("model.layers.2.mlp.up_proj.weight"); });
+  EXPECT_THAT(why, HasSubstr("of its 4 tensors the nearest are model.layers.0.mlp.up_proj.weight, "
+                             "model.layers.1.mlp.up_proj.weight, "));
+  EXPECT_THAT(why, testing::Not(HasSubstr("lm_head")));
+  EXPECT_THAT(error_of([] { WeightTable().at("x"); }), HasSubstr("it holds no tensors"));
+  EXPECT_THAT(error_of([&] { table.at(std::string(100000, 'x')); }), HasSubstr("of its 4 tensors"));
+}
+
 TEST(WeightTable, DoubleNamesAreErrorsThatNameBothFiles) {
   WeightTable table = make({"w"});
   const std::string error = error_of([&] { table.add({"w", {}, nullptr, "b.safetensors"}); });

@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/half.h"
 #include "tensor/convert.h"
+#include "tensor/missing_tensor.h"
 
 namespace triptych {
 
@@ -25,8 +26,8 @@ bool TableWeights::has(std::string_view name) const { return table_.contains(nam
 WeightEntry TableWeights::get(std::string_view name, const Shape& shape) {
   const WeightEntry* entry = table_.find(name);
   if (entry == nullptr)
-    fail(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint (expected shape {})", name,
-         to_string(shape));
+    fail(ErrorCode::kNotFound, "tensor {} is missing from the checkpoint (expected shape {}){}", name,
+         to_string(shape), what_is_there(table_, name));
   if (entry->view.shape() != shape)
     fail(ErrorCode::kInvalidFile, "{}: tensor {}: expected shape {}, got {}", entry->file, name,
          to_string(shape), to_string(entry->view.shape()));
@@ -69,6 +70,9 @@ WeightEntry ConvertedWeights::converted(WeightEntry entry) const {
 }
 
 WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
+  std::weak_ptr<Tensor>& known = made_[std::string(name)];
+  if (auto held = known.lock(); held && held->view().shape() == shape)
+    return {std::string(name), held->view(), held, "random"};
   auto tensor = std::make_shared<Tensor>(dtype_, shape);
   const std::int64_t n = shape.numel();
   // Cheap and lively: a sum of bytes is close to normal; the scale keeps activations of order one.
@@ -104,6 +108,7 @@ WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
         fail(ErrorCode::kUnsupported, "random weights of type {}", to_string(dtype_));
     }
   }
+  known = tensor;
   const TensorView view = tensor->view();
   return {std::string(name), view, std::move(tensor), "random"};
 }

@@ -57,19 +57,24 @@ class ConvertedWeights : public WeightProvider {
   DType dtype_;
 };
 
-/// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint.
-/// Optional names (`has`) exist only when listed.
+/// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint. A name
+/// stands for one tensor as long as somebody holds it, so that what reads a tied embedding twice has it once.
 class RandomWeights : public WeightProvider {
  public:
-  RandomWeights(DType dtype, std::uint64_t seed) : dtype_(dtype), seed_(seed) {}
+  /// `has_head`: false for a model whose output layer is tied: as its checkpoints, these hold no lm_head
+  /// then.
+  RandomWeights(DType dtype, std::uint64_t seed, bool has_head = true)
+      : dtype_(dtype), seed_(seed), has_head_(has_head) {}
   void rename(const std::function<std::string(std::string_view)>&) override {}
-  bool has(std::string_view) const override { return true; }
+  bool has(std::string_view name) const override { return has_head_ || !name.ends_with("lm_head.weight"); }
   WeightEntry get(std::string_view name, const Shape& shape) override;
   std::vector<std::string> unused() const override { return {}; }
 
  private:
   DType dtype_;
   std::uint64_t seed_;
+  bool has_head_;
+  std::map<std::string, std::weak_ptr<Tensor>, std::less<>> made_;
 };
 
 }  // namespace triptych

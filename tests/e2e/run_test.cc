@@ -241,7 +241,7 @@ TEST(Terminal, ChatWithHistory) {
     ASSERT_TRUE(program.wait_for("1 picture or video for the next message")) << program.output();
     ASSERT_TRUE(program.wait_for_prompt());
     program.type(kQuestion + "\n");
-    ASSERT_TRUE(program.wait_for("\nsmall")) << program.output();
+    ASSERT_TRUE(program.wait_for("small\r\n")) << program.output();
     ASSERT_TRUE(program.wait_for_prompt());
     program.type("/reset\n");
     ASSERT_TRUE(program.wait_for_prompt());
