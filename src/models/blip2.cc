@@ -291,7 +291,8 @@ void register_blip2(ModelRegistry& registry) {
   registry.add({.name = "blip2",
                 .architectures = {"Blip2ForConditionalGeneration"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<Blip2>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<Blip2>(source); },
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

@@ -398,7 +398,8 @@ void register_fuyu(ModelRegistry& registry) {
   registry.add({.name = "fuyu",
                 .architectures = {"FuyuForCausalLM"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<Fuyu>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<Fuyu>(source); },
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

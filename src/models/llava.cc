@@ -204,7 +204,11 @@ void register_llava(ModelRegistry& registry) {
                 .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); },
                 .matches_when =
                     "without tiles; image_aspect_ratio \"anyres\" is LLaVA-1.6 in its original layout, which "
-                    "LlavaNextForConditionalGeneration reads when it is converted"});
+                    "LlavaNextForConditionalGeneration reads when it is converted",
+                .without_preprocessor = [](const JsonView& c) -> std::optional<std::string> {
+                  if (c.has("text_config")) return std::nullopt;
+                  return "size, mean and deviation of CLIP, the tower that mm_vision_tower names";
+                }});
 }
 
 }  // namespace triptych

@@ -340,7 +340,8 @@ void register_llava_next(ModelRegistry& registry) {
   registry.add({.name = "llava_next",
                 .architectures = {"LlavaNextForConditionalGeneration"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<LlavaNext>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<LlavaNext>(source); },
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

@@ -127,7 +127,8 @@ void register_qwen2_vl(ModelRegistry& registry) {
                 .architectures = {"Qwen2VLForConditionalGeneration"},
                 .matches = nullptr,
                 .load = [](const ModelSource& source) { return std::make_unique<Qwen2Vl>(source); },
-                .takes_videos = true});
+                .takes_videos = true,
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych
