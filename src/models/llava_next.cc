@@ -112,10 +112,9 @@ LlavaNextConfig LlavaNextConfig::parse(const ModelSource& source) {
   out.resample = filter_from_pillow(static_cast<int>(processor.get_int("resample", 3, 0, 5)));
   out.normalize = parse_normalize(processor);
   if (const auto size = processor.find("size"); size && size->is_object()) {
-    const auto edge = size->get_int("shortest_edge", size->get_int("height", side));
-    if (edge != side)
-      fail(ErrorCode::kInvalidFile, "{}: {} differs from the tower's image_size {}", size->path(), edge,
-           side);
+    const char* const key = size->has("shortest_edge") ? "shortest_edge" : "height";
+    if (size->get_int(key, side) != side)
+      size->at(key).fail_expected(fmt::format("the tower's image_size {}", side));
   }
   return out;
 }

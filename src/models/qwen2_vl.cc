@@ -14,6 +14,7 @@
 #include "models/qwen2_vl_common.h"
 #include "models/region_tags.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 #include "nn/norm.h"
 
 namespace triptych {
@@ -33,10 +34,11 @@ Qwen2VlConfig parse_config(const ModelSource& source) {
   // hidden_size is the width of the merger's output here, not the tower's.
   Qwen2VlConfig out =
       Qwen2VlConfig::parse(source, QwenVisionConfig::parse(v, "embed_dim", 1280), "hidden_size");
-  const double ratio = v.get_double("mlp_ratio", 4.0);
-  if (!(ratio > 0 && ratio <= 64))
-    fail(ErrorCode::kInvalidFile, "{}.mlp_ratio: expected a number in (0, 64], got {}", v.path(), ratio);
+  const double ratio = read_positive(v, "mlp_ratio", 4.0, 64.0);
   out.vision_intermediate = static_cast<std::int64_t>(static_cast<double>(out.vision.width) * ratio);
+  if (out.vision_intermediate < 1)
+    fail(ErrorCode::kInvalidFile, "{}.mlp_ratio: {} of {} columns leaves none", v.path(), ratio,
+         out.vision.width);
   out.vision_act = get_activation(v, "hidden_act", Activation::kQuickGelu);
   return out;
 }
