@@ -1,5 +1,7 @@
-// Numbers that mean nothing, in every place where a family reads one: refused with the file and the key, before
-// they become sizes or end as NaN.
+// Numbers that mean nothing, in every place where a family reads one: refused with the file and the key,
+// before they become sizes or end as NaN.
+#include "nn/config_numbers.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +11,6 @@
 
 #include "base/error.h"
 #include "models/testing/tiny_models.h"
-#include "nn/config_numbers.h"
 
 namespace triptych {
 namespace {
@@ -28,7 +29,9 @@ constexpr std::string_view kNormalization = R"({"rescale_factor": 0.00392, "imag
 TinyFiles files_with_all_numbers(std::string_view family) {
   TinyFiles out = test::tiny_files(family, Geometry::kSmall);
   Json& c = out.config;
-  const auto add = [](Json& to, std::string_view text) { to.update(parse_json(text, "config_numbers_test")); };
+  const auto add = [](Json& to, std::string_view text) {
+    to.update(parse_json(text, "config_numbers_test"));
+  };
   if (out.preprocessor.is_null() && family != "qwen_vl") out.preprocessor = Json::object();
   if (family != "qwen_vl") add(out.preprocessor, kNormalization);
   if (family == "llava" || family == "llava_next") {
@@ -40,8 +43,8 @@ TinyFiles files_with_all_numbers(std::string_view family) {
   } else if (family == "blip2" || family == "instructblip") {
     add(c["vision_config"], R"({"layer_norm_eps": 1e-6})");
     add(c["qformer_config"], R"({"layer_norm_eps": 1e-12, "cross_attention_frequency": 2})");
-    add(c["text_config"], family == "blip2" ? R"({"max_position_embeddings": 64, "word_embed_proj_dim": 8})"
-                                            : kLlamaNumbers);
+    add(c["text_config"],
+        family == "blip2" ? R"({"max_position_embeddings": 64, "word_embed_proj_dim": 8})" : kLlamaNumbers);
   } else if (family == "qwen2_vl" || family == "qwen2_5_vl") {
     add(c, R"({"rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "head_dim": 8, "use_sliding_window": true,
         "sliding_window": 6, "max_window_layers": 0})");
@@ -87,9 +90,9 @@ std::vector<Json> bad_values(const std::string& key, const Json& good) {
   if (good.is_number_integer()) out.emplace_back(good.get<double>() + 0.5);
   if (!is_one_of({"vision_feature_layer", "image_mean"})) out.emplace_back(-1);
   const bool may_be_zero =
-      is_one_of({"vision_feature_layer", "image_mean", "image_token_id", "image_token_index", "video_token_id",
-                 "vision_token_id", "image_start_id", "max_window_layers", "resample", "padding_value",
-                 "fullatt_block_indexes"});
+      is_one_of({"vision_feature_layer", "image_mean", "image_token_id", "image_token_index",
+                 "video_token_id", "vision_token_id", "image_start_id", "max_window_layers", "resample",
+                 "padding_value", "fullatt_block_indexes"});
   if (!may_be_zero) out.emplace_back(0);
   return out;
 }

@@ -1,5 +1,5 @@
-// Settings of generation_config.json against the reference's greedy ids (tests/data/generation/cases.json, made by
-// tools/make_generation_cases.py).
+// Settings of generation_config.json against the reference's greedy ids (tests/data/generation/cases.json,
+// made by tools/make_generation_cases.py).
 #include <gtest/gtest.h>
 
 #include <filesystem>
