@@ -253,14 +253,14 @@ TEST(CpuAttention, WindowsHideWhatLiesBefore) {
         s.n_context = end;
         s.pages = pages;
         TensorView out = y.view().rows(begin, end);
-        cpu->paged_attention(*cache, 1, {&s, 1}, {0.2F, window}, q.view().rows(begin, end), out);
+        cpu->paged_attention(*cache, 1, {&s, 1}, {0.1F, window}, q.view().rows(begin, end), out);
       }
       if (dtype == KvDType::kInt8) through_cache(kernels::KvCode::kInt8, page_tokens, k, v);
       const std::vector<std::int32_t> cu = {0, n};
       AttentionArgs args;
       args.cu_q = cu;
       args.cu_k = cu;
-      args.scale = 0.2F;
+      args.scale = 0.1F;
       args.causal = true;
       const bool rounds_queries = cpu->attends_in_int8(dtype);
       expect_near(y, attend(q, k, v, args, window), rounds_queries ? 0.08 : 1e-4,
