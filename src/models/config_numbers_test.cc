@@ -119,7 +119,7 @@ TEST_P(ConfigNumbers, BadOnesAreRefusedByKey) {
     const std::string file = in_config ? "config.json" : "preprocessor_config.json";
     const Json& document = in_config ? files.config : files.preprocessor;
     std::vector<Json::json_pointer> numbers;
-    find_numbers(document, {}, numbers);
+    find_numbers(document, Json::json_pointer(), numbers);
     for (const Json::json_pointer& at : numbers)
       for (const Json& bad : bad_values(key_of(at), document[at])) {
         TinyFiles changed = files;
@@ -131,7 +131,7 @@ TEST_P(ConfigNumbers, BadOnesAreRefusedByKey) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, ConfigNumbers, ::testing::ValuesIn(test::kFamilies),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& family) { return std::string(family.param); });
 
 // A logarithm to base seq_length divides by 0 at 1.
 TEST(ConfigNumbersOfQwenVl, ATrainedLengthOfOneIsRefused) {
