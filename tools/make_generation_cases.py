@@ -64,12 +64,19 @@ def main():
     end = model.generation_config.eos_token_id
     n_prompt = inputs["input_ids"].shape[1]
 
+    # Rows of the vocabulary that stand for no token, and the picture's placeholder, are never the answer's.
+    n_ids = len(processor.tokenizer)
+
+    def only_tokens(_ids, scores):
+        scores[:, n_ids:] = scores[:, model.config.image_token_id] = -torch.inf
+        return scores
+
     def answer(fields):
         own = {} if "max_length" in fields else {"max_new_tokens": N_TOKENS}
         config = transformers.GenerationConfig(do_sample=False, eos_token_id=end, bos_token_id=1, pad_token_id=0, **own, **fields)
         with torch.no_grad():
-            done = model.generate(**inputs, generation_config=config, output_logits=True, output_scores=True,
-                                  return_dict_in_generate=True)
+            done = model.generate(**inputs, generation_config=config, output_scores=True, return_dict_in_generate=True,
+                                  logits_processor=transformers.LogitsProcessorList([only_tokens]))
         two = torch.stack([torch.topk(step[0], 2).values for step in done.scores])
         margin = min(float(best - second) for best, second in two.tolist())
         return done.sequences[0].tolist()[n_prompt:], margin

@@ -44,7 +44,7 @@ TEST(GenerationConfig, GreedyIdsEqualTheReference) {
     if (!config.contains("max_length")) config["max_new_tokens"] = cases["max_new_tokens"];
     std::ofstream(directory / "generation_config.json") << config.dump();
     const auto model = LoadedModel::open(directory, {.n_threads = 1});
-    Engine engine(*model);
+    Engine engine(*model, {.kv_cache_dtype = KvDType::kF32});
     const GenerationResult result =
         engine.generate(model->prepare(question_of(cases, directory)), model->generation_defaults());
     std::vector<std::int32_t> expected = one["ids"];
