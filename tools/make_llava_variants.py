@@ -41,12 +41,21 @@ VARIANTS = {
     "full_mistral": (CLIP, dict(TEXT, model_type="mistral", head_dim=24, sliding_window=None,
                                 rope_parameters=rope("default", 1e6)),
                      dict(vision_feature_layer=1, vision_feature_select_strategy="full")),
+    # Prompts are longer than these windows.
+    "sliding_mistral": (CLIP, dict(TEXT, model_type="mistral", sliding_window=9),
+                        dict(vision_feature_layer=-2, vision_feature_select_strategy="default")),
+    "sliding_qwen2": (CLIP, dict(TEXT, model_type="qwen2", num_hidden_layers=3, use_sliding_window=True, sliding_window=11,
+                                 max_window_layers=1),
+                      dict(vision_feature_layer=-2, vision_feature_select_strategy="default")),
     "llama3_rope": (CLIP, dict(TEXT, model_type="llama", rope_parameters=rope(
         "llama3", 5e5, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=64)),
                     dict(vision_feature_layer=-2, vision_feature_select_strategy="default")),
     "yarn_biases": (CLIP, dict(TEXT, model_type="llama", attention_bias=True, mlp_bias=True, rope_parameters=rope(
         "yarn", factor=4.0, original_max_position_embeddings=32)),
                     dict(vision_feature_layer=-2, vision_feature_select_strategy="default")),
+    "yarn_derived_factor": (CLIP, dict(TEXT, model_type="llama", rope_parameters=rope(
+        "yarn", factor=None, original_max_position_embeddings=64, mscale=0.7, mscale_all_dim=0.4, beta_fast=24, beta_slow=2,
+        truncate=False)), dict(vision_feature_layer=-2, vision_feature_select_strategy="default")),
     "dynamic_rope": (CLIP, dict(TEXT, model_type="llama", max_position_embeddings=32, rope_parameters=rope(
         "dynamic", factor=2.0)), dict(vision_feature_layer=-2, vision_feature_select_strategy="default")),
 }

@@ -170,10 +170,10 @@ class Backend {
   /// Writes k, v [T, Hkv, Dh] of one layer to the rows of `slots` [T] (page * page_tokens + row).
   virtual void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
                          std::span<const std::int32_t> slots) = 0;
-  /// Causal attention of each sequence's new tokens over its cached keys and values (already appended). q, y
-  /// [T, H, Dh].
+  /// Causal attention of each sequence's new tokens over its cached keys and values (already appended), in a
+  /// window where there is one. q, y [T, H, Dh].
   virtual void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
-                               float scale, const TensorView& q, TensorView& y) = 0;
+                               const CacheAttention& how, const TensorView& q, TensorView& y) = 0;
 
   // Normalisation over the last dimension; rows may be strided ([T, D] or [T, H, Dh]). y may be x. Weights
   // float32 [D].

@@ -71,7 +71,8 @@ class Bracket {
 bool ExecObserver::reads_values() const noexcept { return true; }
 void ExecObserver::on_linear(const LinearWeight&, const TensorView&) {}
 void ExecObserver::on_attention(const AttentionArgs&) {}
-void ExecObserver::on_paged_attention(const KvCache&, std::span<const KvSequence>, const TensorView&) {}
+void ExecObserver::on_paged_attention(const KvCache&, std::span<const KvSequence>, const CacheAttention&,
+                                      const TensorView&) {}
 void ExecObserver::on_begin(const char*) {}
 void ExecObserver::on_end() {}
 void ExecObserver::on_block_begin(const BlockName&, const TensorView&) {}
@@ -272,13 +273,14 @@ void ExecContext::kv_append(KvCache& cache, int layer, const TensorView& k, cons
 }
 
 TensorView ExecContext::paged_attention(const KvCache& cache, int layer,
-                                        std::span<const KvSequence> sequences, float scale,
+                                        std::span<const KvSequence> sequences, const CacheAttention& how,
                                         const TensorView& q) {
   const KvGeometry& g = cache.geometry();
   check_heads("paged_attention", q);
   TRIPTYCH_CHECK(layer >= 0 && layer < g.n_layers && q.dim(2) == g.head_dim && q.dim(1) % g.n_kv_heads == 0,
                  "[paged_attention] q {} does not fit a cache of {} heads of {}", shape_of(q), g.n_kv_heads,
                  g.head_dim);
+  TRIPTYCH_CHECK(how.window >= 0, "[paged_attention] a window of {} tokens", how.window);
   for (const KvSequence& s : sequences) {
     TRIPTYCH_CHECK(
         s.first_row >= 0 && s.n_rows >= 0 && s.first_row + s.n_rows <= q.dim(0) && s.n_context >= s.n_rows,
@@ -287,10 +289,10 @@ TensorView ExecContext::paged_attention(const KvCache& cache, int layer,
                    "[paged_attention] {} pages for {} tokens", s.pages.size(), s.n_context);
     check_row_indices("paged_attention", s.pages, g.n_pages);
   }
-  if (observer_ != nullptr) observer_->on_paged_attention(cache, sequences, q);
+  if (observer_ != nullptr) observer_->on_paged_attention(cache, sequences, how, q);
   TensorView y = empty({q.dim(0), q.dim(1), q.dim(2)});
   const Bracket bracket(observer_, "attention");
-  backend_.paged_attention(cache, layer, sequences, scale, q, y);
+  backend_.paged_attention(cache, layer, sequences, how, q, y);
   return y.reshape({y.dim(0), q.dim(1) * q.dim(2)});
 }
 

@@ -46,7 +46,7 @@ class ExecObserver {
   virtual void on_attention(const AttentionArgs& args);
   /// The same over a cache, q [T, H, Dh].
   virtual void on_paged_attention(const KvCache& cache, std::span<const KvSequence> sequences,
-                                  const TensorView& q);
+                                  const CacheAttention& how, const TensorView& q);
   /// Around the backend's work on an operation, for measurements; `operation` is a literal ("linear"). What
   /// is said of the operation above comes before. Default: nothing.
   virtual void on_begin(const char* operation);
@@ -117,9 +117,9 @@ class ExecContext {
   TensorView attention(const AttentionArgs& args);
   void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
                  std::span<const std::int32_t> slots);
-  /// q [T, H, Dh] -> y [T, H * Dh].
+  /// q [T, H, Dh] -> y [T, H * Dh]. `how`: the scores' scale, and a window where the layer has one.
   TensorView paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
-                             float scale, const TensorView& q);
+                             const CacheAttention& how, const TensorView& q);
   TensorView layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps);
   TensorView rms_norm(const TensorView& x, const TensorView& weight, float eps);
   /// In place: x may be a strided [T, H, Dh] view.

@@ -92,8 +92,8 @@ class ScalarBackend final : public Backend {
                  std::span<const std::int32_t>) override {
     unused();
   }
-  void paged_attention(const KvCache&, int, std::span<const KvSequence>, float, const TensorView&,
-                       TensorView&) override {
+  void paged_attention(const KvCache&, int, std::span<const KvSequence>, const CacheAttention&,
+                       const TensorView&, TensorView&) override {
     unused();
   }
   void layer_norm(const TensorView&, const TensorView&, const TensorView&, float, TensorView&) override {

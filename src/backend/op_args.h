@@ -98,6 +98,17 @@ struct KvSequence {
   std::span<const std::int32_t> pages;  // enough for n_context tokens
 };
 
+/// How queries attend to the keys of a cache: scores are scale * q.k, and token t of a sequence sees tokens
+/// t - window + 1 to t.
+struct CacheAttention {
+  float scale = 1.0F;
+  std::int32_t window = 0;  // 0: all tokens up to its own
+
+  // Most have no window.
+  CacheAttention(float score_scale, std::int32_t window_tokens = 0)  // NOLINT(google-explicit-constructor)
+      : scale(score_scale), window(window_tokens) {}
+};
+
 /// Lengths that position scalings follow (dynamic rotary bases), of one row. They belong to the token: where
 /// its key lies in the cache, and which rows share its step, change nothing.
 struct RowLengths {

@@ -154,10 +154,16 @@ std::int64_t JsonView::as_int(std::int64_t min, std::int64_t max) const {
   return out;
 }
 
-double JsonView::as_double() const {
-  if (!value_->is_number()) fail_expected("a number");
+double JsonView::as_double(double min, double max) const {
+  const bool bounded =
+      min > std::numeric_limits<double>::lowest() || max < std::numeric_limits<double>::max();
+  const auto expected = [&] {
+    return bounded ? fmt::format("a number in [{}, {}]", min, max) : std::string("a number");
+  };
+  if (!value_->is_number()) fail_expected(expected());
   const double out = value_->get<double>();
   if (!std::isfinite(out)) fail_expected("a finite number");
+  if (out < min || out > max) fail_expected(expected());
   return out;
 }
 
@@ -174,9 +180,9 @@ std::int64_t JsonView::get_int(std::string_view key, std::int64_t fallback, std:
   const auto v = find(key);
   return v ? v->as_int(min, max) : fallback;
 }
-double JsonView::get_double(std::string_view key, double fallback) const {
+double JsonView::get_double(std::string_view key, double fallback, double min, double max) const {
   const auto v = find(key);
-  return v ? v->as_double() : fallback;
+  return v ? v->as_double(min, max) : fallback;
 }
 
 void JsonView::fail_expected(std::string_view what) const {

@@ -63,15 +63,17 @@ class JsonView {
   /// Integer in [min, max]; a float with an integral value is accepted.
   std::int64_t as_int(std::int64_t min = std::numeric_limits<std::int64_t>::min(),
                       std::int64_t max = std::numeric_limits<std::int64_t>::max()) const;
-  /// Finite number.
-  double as_double() const;
+  /// Finite number, in [min, max].
+  double as_double(double min = std::numeric_limits<double>::lowest(),
+                   double max = std::numeric_limits<double>::max()) const;
 
   std::string get_string(std::string_view key, std::string_view fallback) const;
   bool get_bool(std::string_view key, bool fallback) const;
   std::int64_t get_int(std::string_view key, std::int64_t fallback,
                        std::int64_t min = std::numeric_limits<std::int64_t>::min(),
                        std::int64_t max = std::numeric_limits<std::int64_t>::max()) const;
-  double get_double(std::string_view key, double fallback) const;
+  double get_double(std::string_view key, double fallback, double min = std::numeric_limits<double>::lowest(),
+                    double max = std::numeric_limits<double>::max()) const;
 
   /// Throws Error(kInvalidFile): "path: expected <what>, got <value>".
   [[noreturn]] void fail_expected(std::string_view what) const;

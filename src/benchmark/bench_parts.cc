@@ -22,6 +22,15 @@ bool is_number(std::string_view word) {
 
 double elements(const TensorView& x) { return static_cast<double>(x.numel()); }
 
+// Keys that the new tokens of a sequence see, all together, in windows of `window` tokens (0: none).
+double visible_keys(const KvSequence& s, std::int32_t window) {
+  const auto up_to = [window](double n) {  // of the first n tokens
+    const double full = window > 0 ? std::min(n, static_cast<double>(window)) : n;
+    return full * (full + 1) / 2 + (n - full) * full;
+  };
+  return up_to(static_cast<double>(s.n_context)) - up_to(static_cast<double>(s.n_context - s.n_rows));
+}
+
 }  // namespace
 
 std::string part_name(std::string_view published_name) {
@@ -89,7 +98,7 @@ void PartRecorder::on_attention(const AttentionArgs& args) {
 }
 
 void PartRecorder::on_paged_attention(const KvCache& cache, std::span<const KvSequence> sequences,
-                                      const TensorView& q) {
+                                      const CacheAttention& how, const TensorView& q) {
   part_ = "language";
   const KvGeometry& g = cache.geometry();
   const double bytes_per_token =
@@ -97,9 +106,9 @@ void PartRecorder::on_paged_attention(const KvCache& cache, std::span<const KvSe
   double pairs = 0;
   double context = 0;
   for (const KvSequence& s : sequences) {
-    const auto rows = static_cast<double>(s.n_rows);
-    pairs += rows * (static_cast<double>(s.n_context) - rows) + rows * (rows + 1.0) / 2.0;
-    context += static_cast<double>(s.n_context);
+    pairs += visible_keys(s, how.window);
+    const std::int64_t read = std::int64_t{s.n_rows} + how.window - 1;  // of all rows' windows together
+    context += static_cast<double>(how.window > 0 ? std::min<std::int64_t>(s.n_context, read) : s.n_context);
   }
   const double ops = 4.0 * pairs * static_cast<double>(q.dim(1) * q.dim(2));
   const auto n_sequences = static_cast<std::int64_t>(sequences.size());

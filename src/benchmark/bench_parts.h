@@ -38,7 +38,7 @@ class PartRecorder : public ExecObserver {
   void on_linear(const LinearWeight& weight, const TensorView& x) override;
   void on_attention(const AttentionArgs& args) override;
   void on_paged_attention(const KvCache& cache, std::span<const KvSequence> sequences,
-                          const TensorView& q) override;
+                          const CacheAttention& how, const TensorView& q) override;
   void on_begin(const char* operation) override;
   void on_end() override;
 

@@ -79,6 +79,11 @@ void print_report(const ConvertFlags& flags, const ConvertReport& report, double
       one_line(flags.out).c_str(), report.n_linears, report.n_tensors, report.n_files,
       format_bytes(static_cast<double>(report.source_bytes)).c_str(),
       format_bytes(static_cast<double>(report.written_bytes)).c_str(), seconds);
+  if (report.left_out_golden)
+    std::printf(
+        "golden.json is left out: its values are those of the weights as they were; triptych verify OUT "
+        "--golden %s compares with them\n",
+        one_line(flags.model.model).c_str());
 }
 
 // Unwinds through the library, so that what was begun is removed.

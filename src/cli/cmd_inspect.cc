@@ -1,6 +1,9 @@
 // triptych inspect: what a checkpoint holds and what it will cost here.
+#include <algorithm>
 #include <cstdio>
 #include <map>
+#include <tuple>
+#include <utility>
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
@@ -38,6 +41,8 @@ struct Estimate {
   MachineLimits limits;
   double short_ms = 0;  // a token at the start of the context
   double full_ms = 0;   // a token when the context is full
+  // What the two read at: memory, or the caches where they hold all that a token reads.
+  double short_bytes_per_s = 0, full_bytes_per_s = 0;
 };
 
 Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
@@ -53,8 +58,17 @@ Estimate make_estimate(const LoadedModel& model, const InspectFlags& flags) {
     out.private_bytes += size.owned_bytes;
   }
   out.limits = measure_limits(flags.model.n_threads).median;
-  out.short_ms = roofline_seconds(cost.decode(1), out.limits) * 1000.0;
-  out.full_ms = roofline_seconds(cost.decode(out.context_tokens), out.limits) * 1000.0;
+  // What the caches hold from token to token is not read from memory again.
+  const auto bound_ms = [&](const Cost& token) {
+    MachineLimits limits = out.limits;
+    if (token.bytes <= static_cast<double>(last_cache_bytes()))
+      limits.read_bytes_per_s =
+          std::max(limits.read_bytes_per_s,
+                   measure_cached_reads(flags.model.n_threads, static_cast<std::size_t>(token.bytes)));
+    return std::pair(roofline_seconds(token, limits) * 1000.0, limits.read_bytes_per_s);
+  };
+  std::tie(out.short_ms, out.short_bytes_per_s) = bound_ms(cost.decode(1));
+  std::tie(out.full_ms, out.full_bytes_per_s) = bound_ms(cost.decode(out.context_tokens));
   return out;
 }
 
@@ -135,6 +149,8 @@ JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, cons
                        {"memory_bytes", e.weight_bytes + e.private_bytes + e.kv_bytes},
                        {"read_bytes_per_s", e.limits.read_bytes_per_s},
                        {"fp32_flops_per_s", e.limits.fp32_flops_per_s},
+                       {"read_bytes_per_s_first", e.short_bytes_per_s},
+                       {"read_bytes_per_s_full_context", e.full_bytes_per_s},
                        {"ms_per_token_first", e.short_ms},
                        {"ms_per_token_full_context", e.full_ms}};
   }
@@ -185,12 +201,18 @@ void print_model(const LoadedModel& model, const Estimate& e) {
       format_bytes(static_cast<double>(e.weight_bytes)).c_str(),
       format_bytes(static_cast<double>(e.private_bytes)).c_str(),
       format_bytes(static_cast<double>(available_memory_bytes())).c_str());
+  const auto source = [&](double rate) -> std::string {
+    return rate > e.limits.read_bytes_per_s ? "caches" : "memory";
+  };
+  std::string reads = format_bytes(e.short_bytes_per_s) + "/s read from " + source(e.short_bytes_per_s);
+  if (source(e.short_bytes_per_s) != source(e.full_bytes_per_s))
+    reads += " (" + format_bytes(e.full_bytes_per_s) + "/s from " + source(e.full_bytes_per_s) + ")";
   std::printf(
-      "time per token   at least %s to %s (full context), from %s/s read and %sFLOP/s measured now on %d "
+      "time per token   at least %s to %s (full context), from %s and %sFLOP/s measured now on %d "
       "thread%s\n",
-      format_ms(e.short_ms).c_str(), format_ms(e.full_ms).c_str(),
-      format_bytes(e.limits.read_bytes_per_s).c_str(), format_count(e.limits.fp32_flops_per_s).c_str(),
-      e.limits.n_threads, e.limits.n_threads == 1 ? "" : "s");
+      format_ms(e.short_ms).c_str(), format_ms(e.full_ms).c_str(), reads.c_str(),
+      format_count(e.limits.fp32_flops_per_s).c_str(), e.limits.n_threads,
+      e.limits.n_threads == 1 ? "" : "s");
 }
 
 void print_inspection(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {
@@ -243,11 +265,13 @@ int inspect(const InspectFlags& flags) {
   it.architecture = architecture_of(checkpoint.config_view());
   try {
     it.model = flags.model.open();
-    it.estimate = make_estimate(*it.model, flags);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kInternal || error.code() == ErrorCode::kOutOfMemory) throw;
     it.problem = error.what();
-    it.model = nullptr;
+  }
+  if (it.model) {
+    flags.context.check(it.model->info().max_context_tokens);
+    it.estimate = make_estimate(*it.model, flags);
   }
   if (flags.json) {
     print_json(inspection_json(it, checkpoint, flags));

@@ -22,6 +22,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Reference values (evaluation/golden.h); their tensors are weight files by name.
+constexpr std::string_view kGoldenFile = "golden.json";
+
 // Weights in whatever form, and what names their pieces: replaced by the packed file.
 bool is_weight_file(const fs::path& name) {
   static constexpr std::string_view kTails[] = {".safetensors", ".bin",  ".pt",   ".pth",        ".ckpt",
@@ -153,21 +156,25 @@ class Writer final : public WeightSink {
   std::vector<std::pair<std::string, WeightEntry>> ragged_;
 };
 
-// All other files, and folders of files, of the checkpoint. Links must lead where a checkpoint's may.
-std::size_t copy_small_files(const Checkpoint& from, const fs::path& directory, const fs::path& to,
-                             LinkPolicy links, int depth) {
+// All other files, and folders of files, of the checkpoint, counted in `out`. Links must lead where a
+// checkpoint's may.
+void copy_small_files(const Checkpoint& from, const fs::path& directory, const fs::path& to, LinkPolicy links,
+                      int depth, ConvertReport& out) {
   constexpr int kMaxDepth = 4;
-  std::size_t n = 0;
   std::error_code error;
   for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     if (name.starts_with(".") || is_weight_file(name) || (depth == 0 && name == "config.json")) continue;
+    if (name == kGoldenFile) {
+      out.left_out_golden = true;
+      continue;
+    }
     const fs::path target = to / name;
     std::error_code ignored;
     if (it->is_directory(ignored) && !it->is_symlink(ignored)) {
       if (depth == kMaxDepth) continue;
       fs::create_directory(target, error);
-      n += copy_small_files(from, it->path(), target, links, depth + 1);
+      copy_small_files(from, it->path(), target, links, depth + 1, out);
       if (fs::is_empty(target, error)) fs::remove(target, error);
       continue;
     }
@@ -184,10 +191,9 @@ std::size_t copy_small_files(const Checkpoint& from, const fs::path& directory, 
     if (!path) continue;
     fs::copy_file(*path, target, error);
     if (error) fail(ErrorCode::kIo, "{}: cannot copy: {}", target.string(), error.message());
-    ++n;
+    ++out.n_files;
   }
   if (error) fail(ErrorCode::kIo, "{}: {}", directory.string(), error.message());
-  return n;
 }
 
 std::size_t header_room(const WeightTable& weights, const LoadOptions& options) {
@@ -255,8 +261,7 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
                        .n_files = 0,
                        .source_bytes = checkpoint.weights().total_bytes(),
                        .written_bytes = writer.data_bytes()};
-  report.n_files =
-      copy_small_files(checkpoint, checkpoint.directory(), directory.path(), options.load.links, 0);
+  copy_small_files(checkpoint, checkpoint.directory(), directory.path(), options.load.links, 0, report);
   directory.move_to(target);
   return report;
 }

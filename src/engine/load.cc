@@ -93,6 +93,19 @@ void check_exact_groups(const LoadOptions& options, const WeightFormats& formats
   fail(ErrorCode::kInvalidArgument, "--exact-groups goes with int4 weights");
 }
 
+// Another mean or size makes another picture, without any other sign of it.
+void check_without_preprocessor(const ModelRegistry::Family& family, const JsonView& config,
+                                const std::filesystem::path& directory) {
+  if (!family.without_preprocessor) return;
+  const std::optional<std::string> defaults = family.without_preprocessor(config);
+  if (!defaults)
+    fail(ErrorCode::kNotFound,
+         "{}: preprocessor_config.json is missing (or processor_config.json with \"image_processor\"), which "
+         "says how pictures become numbers for {}; copy it from the published checkpoint",
+         directory.string(), family.name);
+  log_warning("{}: no preprocessor_config.json: pictures are made with {}", directory.string(), *defaults);
+}
+
 // With a hint where the tensors are not those that the family expects because of another program.
 std::unique_ptr<Model> load_model(const ModelRegistry::Family& family, const ModelSource& source) {
   try {
@@ -157,6 +170,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
     source.preprocessor = source.processor->find("image_processor");
   if (source.processor && !source.video_preprocessor)
     source.video_preprocessor = source.processor->find("video_processor");
+  if (!source.preprocessor) check_without_preprocessor(family, source.config, directory);
   source.tie_word_embeddings = options.tie_word_embeddings;
 
   out->weights_ = out->make_weights(options, source);

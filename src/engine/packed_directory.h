@@ -56,6 +56,7 @@ struct ConvertOptions {
 struct ConvertReport {
   std::size_t n_linears = 0, n_tensors = 0, n_files = 0;  // quantized; as they were; copied beside
   std::uint64_t source_bytes = 0, written_bytes = 0;      // of weights
+  bool left_out_golden = false;  // reference values, which are of the checkpoint as it was
 };
 /// Quantizes the checkpoint in `from` tensor by tensor into the new directory `to`, which appears when it is
 /// complete. Throws Error; nothing is left behind then.

@@ -98,15 +98,13 @@ AnyRes AnyRes::parse(const JsonView& config, const LlavaVisionConfig& vision, co
   out.side_px = vision.tower.image_size_px;
   out.grid = out.side_px / vision.tower.patch_size_px;
   out.canvases = parse_canvases(pinpoints, out.side_px, order);
-  const Json empty = Json::object();
-  const JsonView p = processor.value_or(JsonView(empty, "preprocessor_config.json"));
+  const JsonView p = processor.value_or(JsonView(empty_json_object(), "preprocessor_config.json"));
   out.resample = filter_from_pillow(static_cast<int>(p.get_int("resample", 3, 0, 5)));
   out.normalize = parse_normalize(p);
   if (const auto size = p.find("size"); size && size->is_object()) {
     for (const std::string_view key : {"shortest_edge", "height", "width"})
       if (const auto edge = size->find(key); edge && edge->as_int() != out.side_px)
-        fail(ErrorCode::kInvalidFile, "{}: {} differs from the tower's image_size {}", edge->path(),
-             edge->as_int(), out.side_px);
+        edge->fail_expected(fmt::format("the tower's image_size {}", out.side_px));
   }
   return out;
 }

@@ -58,7 +58,7 @@ OptConfig OptConfig::parse(const JsonView& c) {
          out.hidden_size, out.n_heads);
   // The 350M OPT norms after its blocks and projects its embeddings; no BLIP-2 uses it.
   if (!c.get_bool("do_layer_norm_before", true) ||
-      c.get_int("word_embed_proj_dim", out.hidden_size) != out.hidden_size ||
+      c.get_int("word_embed_proj_dim", out.hidden_size, 1, 65536) != out.hidden_size ||
       c.get_bool("_remove_final_layer_norm", false) || !c.get_bool("enable_bias", true))
     fail(ErrorCode::kUnsupported,
          "{}: this OPT variant (norm after the blocks, projected embeddings or no biases) is not supported",
@@ -291,7 +291,8 @@ void register_blip2(ModelRegistry& registry) {
                 .architectures = {"Blip2ForConditionalGeneration"},
                 .matches = nullptr,
                 .load = [](const ModelSource& source) { return std::make_unique<Blip2>(source); },
-                .model_types = {"blip-2"}});
+                .model_types = {"blip-2"},
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

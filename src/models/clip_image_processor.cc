@@ -21,11 +21,14 @@ SizePx parse_size(const JsonView& v) {
           static_cast<int>(v.at("height").as_int(1, kMaxSide))};
 }
 
-std::array<double, 3> parse_triple(const JsonView& v) {
-  if (v.is_number()) return {v.as_double(), v.as_double(), v.as_double()};
+// A number for each channel, or one for all, in [min, kMaxLevel].
+constexpr double kMaxLevel = 1000;  // of a mean or a deviation: grey levels, rescaled or not, are below
+std::array<double, 3> parse_triple(const JsonView& v, double min) {
+  const auto one = [min](const JsonView& item) { return item.as_double(min, kMaxLevel); };
+  if (v.is_number()) return {one(v), one(v), one(v)};
   const auto items = v.items();
   if (items.size() != 3) v.fail_expected("an array of 3 numbers");
-  return {items[0].as_double(), items[1].as_double(), items[2].as_double()};
+  return {one(items[0]), one(items[1]), one(items[2])};
 }
 
 // resize(pad_to_square(image, colour), target), the target a square too. The padded square may be far larger
@@ -66,12 +69,10 @@ NormalizeOptions parse_normalize(const JsonView& c) {
   out.mean = kClipMean;
   out.std = kClipStd;
   out.do_rescale = c.get_bool("do_rescale", true);
-  out.rescale_factor = c.get_double("rescale_factor", out.rescale_factor);
+  out.rescale_factor = c.get_double("rescale_factor", out.rescale_factor, 1e-6, 1.0);
   out.do_normalize = c.get_bool("do_normalize", true);
-  if (const auto mean = c.find("image_mean")) out.mean = parse_triple(*mean);
-  if (const auto std = c.find("image_std")) out.std = parse_triple(*std);
-  for (const double s : out.std)
-    if (s == 0) fail(ErrorCode::kInvalidFile, "{}.image_std: expected numbers other than 0", c.path());
+  if (const auto mean = c.find("image_mean")) out.mean = parse_triple(*mean, -kMaxLevel);
+  if (const auto std = c.find("image_std")) out.std = parse_triple(*std, 1e-6);
   return out;
 }
 

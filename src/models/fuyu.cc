@@ -17,6 +17,7 @@
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 #include "nn/logit_rows.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
@@ -97,13 +98,13 @@ FuyuConfig FuyuConfig::parse(const ModelSource& source) {
   out.head_dim = static_cast<int>(out.hidden_size / out.n_heads);
   out.max_position_embeddings =
       c.get_int("max_position_embeddings", out.max_position_embeddings, 1, std::int64_t{1} << 31);
-  out.layer_norm_eps = static_cast<float>(c.get_double("layer_norm_eps", 1e-5));
+  out.layer_norm_eps = read_norm_eps(c, "layer_norm_eps", 1e-5);
   out.hidden_act = get_activation(c, "hidden_act", Activation::kRelu2);
   out.qk_layernorm = c.get_bool("qk_layernorm", true);
   out.tie_word_embeddings = source.tie_word_embeddings ||
                             c.get_bool("tie_word_embeddings", top.get_bool("tie_word_embeddings", false));
   out.rope = RopeConfig::parse(c, out.head_dim, 25000.0, out.max_position_embeddings,
-                               top.get_double("partial_rotary_factor", 0.5));
+                               read_positive(top, "partial_rotary_factor", 0.5, 1.0));
   out.patch_size_px = static_cast<int>(top.get_int("patch_size", 30, 1, 4096));
   top.get_int("num_channels", 3, 3, 3);
   out.parse_processor(
@@ -398,7 +399,8 @@ void register_fuyu(ModelRegistry& registry) {
   registry.add({.name = "fuyu",
                 .architectures = {"FuyuForCausalLM"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<Fuyu>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<Fuyu>(source); },
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

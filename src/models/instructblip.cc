@@ -173,7 +173,8 @@ void register_instructblip(ModelRegistry& registry) {
   registry.add({.name = "instructblip",
                 .architectures = {"InstructBlipForConditionalGeneration"},
                 .matches = nullptr,
-                .load = [](const ModelSource& source) { return std::make_unique<InstructBlip>(source); }});
+                .load = [](const ModelSource& source) { return std::make_unique<InstructBlip>(source); },
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

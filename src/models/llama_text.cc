@@ -28,13 +28,16 @@ LlamaDefaults llama_defaults(std::string_view type, const JsonView& text_config)
   }
   out.qkv_bias = true;
   out.max_positions = 32768;
+  out.sliding_window = 4096;
   if (type == "qwen2") {
+    out.max_window_layers = 28;
     out.vocab_size = 151936;
     out.intermediate_size = 22016;
     out.n_kv_heads = 32;
     return out;
   }
   if (type == "qwen2_vl" || type == "qwen2_vl_text" || type == "qwen2_5_vl" || type == "qwen2_5_vl_text") {
+    out.max_window_layers = 80;
     out.vocab_size = 152064;
     out.hidden_size = 8192;
     out.intermediate_size = 29568;

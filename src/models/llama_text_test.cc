@@ -26,7 +26,8 @@ TEST(LlamaText, ClassDefaults) {
   const LlamaConfig mistral = parse(R"({"text_config": {"model_type": "mistral"}})");
   EXPECT_EQ(mistral.intermediate_size, 14336);
   EXPECT_EQ(mistral.n_kv_heads, 8);
-  EXPECT_EQ(mistral.max_position_embeddings, 4096) << "its window";
+  EXPECT_EQ(mistral.max_position_embeddings, 131072);
+  EXPECT_EQ(mistral.window_of(31), 4096);
   const LlamaConfig qwen2 = parse(R"({"text_config": {"model_type": "qwen2", "attention_bias": true}})");
   EXPECT_EQ(qwen2.intermediate_size, 22016);
   EXPECT_EQ(qwen2.max_position_embeddings, 32768);
@@ -42,13 +43,51 @@ TEST(LlamaText, ClassDefaults) {
 }
 
 TEST(LlamaText, SlidingWindows) {
-  const auto context = [](const char* text) { return parse(text).max_position_embeddings; };
-  EXPECT_EQ(context(R"({"text_config": {"model_type": "mistral", "sliding_window": null}})"), 131072);
-  EXPECT_EQ(context(R"({"text_config": {"model_type": "mistral", "sliding_window": 1000}})"), 1000);
-  EXPECT_EQ(context(R"({"text_config": {"model_type": "qwen2", "sliding_window": 1000}})"), 32768);
-  EXPECT_EQ(
-      context(R"({"text_config": {"model_type": "qwen2", "use_sliding_window": true, "sliding_window": 9}})"),
-      9);
+  // The windows of layers 0 to 3.
+  const auto windows = [](const std::string& fields) {
+    const LlamaConfig c = parse((R"({"text_config": {"num_hidden_layers": 4, )" + fields + "}}").c_str());
+    EXPECT_EQ(c.max_position_embeddings, fields.find("mistral") != std::string::npos ? 131072 : 32768)
+        << "a window limits no context";
+    return std::vector{c.window_of(0), c.window_of(1), c.window_of(2), c.window_of(3)};
+  };
+  const std::vector<std::int32_t> none = {0, 0, 0, 0};
+  EXPECT_EQ(windows(R"("model_type": "mistral", "sliding_window": null)"), none);
+  EXPECT_EQ(windows(R"("model_type": "mistral", "sliding_window": 9)"), (std::vector{9, 9, 9, 9}));
+  EXPECT_EQ(windows(R"("model_type": "mistral")"), (std::vector{4096, 4096, 4096, 4096}));
+  EXPECT_EQ(windows(R"("model_type": "qwen2", "sliding_window": 9)"), none) << "not switched on";
+  const std::string on = R"("model_type": "qwen2", "use_sliding_window": true, )";
+  EXPECT_EQ(windows(on + R"("sliding_window": 9)"), none) << "from layer 28 on";
+  EXPECT_EQ(windows(on + R"("sliding_window": null, "max_window_layers": 0)"), none);
+  EXPECT_EQ(windows(on + R"("max_window_layers": 2)"), (std::vector{0, 0, 4096, 4096}));
+  EXPECT_EQ(windows(on + R"("sliding_window": 9, "max_window_layers": 3)"), (std::vector{0, 0, 0, 9}));
+  EXPECT_EQ(windows(on + R"("sliding_window": 9, "max_window_layers": 0, "layer_types": ["full_attention",)"
+                         R"("full_attention", "full_attention", "full_attention"])"),
+            none);
+  EXPECT_EQ(windows(on + R"("sliding_window": 9, "layer_types": ["sliding_attention", "full_attention",)"
+                         R"("sliding_attention", "full_attention"])"),
+            (std::vector{9, 0, 9, 0}));
+}
+
+TEST(LlamaText, BadWindowsAreNamed) {
+  const auto refused = [](const char* fields, const char* message) {
+    try {
+      parse(fmt::format(R"({{"text_config": {{"model_type": "qwen2", "num_hidden_layers": 2, {}}}}})", fields)
+                .c_str());
+      ADD_FAILURE() << fields << " accepted";
+    } catch (const Error& e) {
+      EXPECT_THAT(e.what(), HasSubstr(message));
+    }
+  };
+  refused(R"("use_sliding_window": true, "sliding_window": 0)",
+          "text_config.sliding_window: expected an integer in [1,");
+  refused(R"("use_sliding_window": true, "max_window_layers": -1)",
+          "text_config.max_window_layers: expected");
+  refused(R"("layer_types": ["full_attention"])",
+          "text_config.layer_types: expected one type for each of the 2 layers");
+  refused(R"("layer_types": ["full_attention", "chunked_attention"])",
+          "text_config.layer_types[1]: \"chunked_attention\" is not supported");
+  refused(R"("layer_types": ["full_attention", "sliding_attention"])",
+          "text_config.layer_types[1]: \"sliding_attention\" needs use_sliding_window true");
 }
 
 TEST(LlamaText, TyingIsReadInsideThenOutside) {

@@ -181,7 +181,11 @@ void register_llava(ModelRegistry& registry) {
                 .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); },
                 .matches_when = "without tiles; with image_aspect_ratio \"anyres\" it is "
                                 "LlavaNextForConditionalGeneration",
-                .model_types = {"llava_llama"}});
+                .model_types = {"llava_llama"},
+                .without_preprocessor = [](const JsonView& c) -> std::optional<std::string> {
+                  if (c.has("text_config")) return std::nullopt;
+                  return "size, mean and deviation of CLIP, the tower that mm_vision_tower names";
+                }});
 }
 
 }  // namespace triptych

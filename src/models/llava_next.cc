@@ -205,7 +205,11 @@ void register_llava_next(ModelRegistry& registry) {
                 .load = [](const ModelSource& source) { return std::make_unique<LlavaNext>(source); },
                 .matches_when = "with a text_config, or in the original layout with image_aspect_ratio "
                                 "\"anyres\" or \"anyres_max_N\"",
-                .model_types = {"llava", "llava_llama"}});
+                .model_types = {"llava", "llava_llama"},
+                .without_preprocessor = [](const JsonView& c) -> std::optional<std::string> {
+                  if (!is_llava_original(c)) return std::nullopt;
+                  return "size, mean and deviation of CLIP, the tower that mm_vision_tower names";
+                }});
 }
 
 }  // namespace triptych

@@ -292,7 +292,8 @@ void register_llava_onevision(ModelRegistry& registry) {
                 .architectures = {"LlavaOnevisionForConditionalGeneration"},
                 .matches = nullptr,
                 .load = [](const ModelSource& source) { return std::make_unique<LlavaOnevision>(source); },
-                .takes_videos = true});
+                .takes_videos = true,
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

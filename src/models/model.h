@@ -196,7 +196,13 @@ class ModelRegistry {
     bool takes_videos = false;
     /// model_type of configurations without "architectures", besides the family's name.
     std::vector<std::string> model_types = {};
+    /// For directories without preprocessor_config.json (or image_processor in processor_config.json): what
+    /// the family makes pictures with then, for a message; nothing where published files always have one, so
+    /// that one is missing. Null: no published directory has one, and nothing is missing.
+    std::function<std::optional<std::string>(const JsonView& config)> without_preprocessor = nullptr;
   };
+  /// For families whose published files always have a preprocessor.
+  static std::optional<std::string> needs_preprocessor(const JsonView&) { return std::nullopt; }
 
   /// All families of this build.
   static const ModelRegistry& global();

@@ -167,7 +167,8 @@ void register_qwen2_5_vl(ModelRegistry& registry) {
                 .architectures = {"Qwen2_5_VLForConditionalGeneration"},
                 .matches = nullptr,
                 .load = [](const ModelSource& source) { return std::make_unique<Qwen25Vl>(source); },
-                .takes_videos = true});
+                .takes_videos = true,
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

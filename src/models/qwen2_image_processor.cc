@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "models/clip_image_processor.h"
+#include "nn/config_numbers.h"
 
 namespace triptych {
 namespace {
@@ -182,10 +183,7 @@ Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& co
   out.resample_ = filter_from_pillow(static_cast<int>(c.get_int("resample", 3, 0, 5)));
   out.normalize_ = parse_normalize(c);
   VideoSampling& sampling = out.video_sampling_;
-  sampling.frames_per_s = c.get_double("fps", sampling.frames_per_s);
-  if (!(sampling.frames_per_s > 0 && sampling.frames_per_s <= 1000))
-    fail(ErrorCode::kInvalidFile, "{}.fps: expected a number in (0, 1000], got {}", c.path(),
-         sampling.frames_per_s);
+  sampling.frames_per_s = read_positive(c, "fps", sampling.frames_per_s, 1000.0);
   sampling.min_frames = static_cast<int>(c.get_int("min_frames", sampling.min_frames, 1, 1 << 20));
   sampling.max_frames = static_cast<int>(c.get_int("max_frames", sampling.max_frames, 1, 1 << 20));
   sampling.frame_multiple = out.geometry_.temporal_patch_size;

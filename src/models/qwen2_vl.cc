@@ -14,6 +14,7 @@
 #include "models/qwen2_vl_common.h"
 #include "models/region_tags.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 #include "nn/norm.h"
 
 namespace triptych {
@@ -34,10 +35,11 @@ Qwen2VlConfig parse_config(const ModelSource& source) {
   Qwen2VlConfig out =
       Qwen2VlConfig::parse(source, parse_qwen2_vl_text(source.config, source.tie_word_embeddings),
                            QwenVisionConfig::parse(v, "embed_dim", {.width = 1280}), "hidden_size");
-  const double ratio = v.get_double("mlp_ratio", 4.0);
-  if (!(ratio > 0 && ratio <= 64))
-    fail(ErrorCode::kInvalidFile, "{}.mlp_ratio: expected a number in (0, 64], got {}", v.path(), ratio);
+  const double ratio = read_positive(v, "mlp_ratio", 4.0, 64.0);
   out.vision_intermediate = static_cast<std::int64_t>(static_cast<double>(out.vision.width) * ratio);
+  if (out.vision_intermediate < 1)
+    fail(ErrorCode::kInvalidFile, "{}.mlp_ratio: {} of {} columns leaves none", v.path(), ratio,
+         out.vision.width);
   out.vision_act = get_activation(v, "hidden_act", Activation::kQuickGelu);
   out.videos = Qwen2ImageProcessor::for_videos(Qwen2VlConfig::video_file(source), out.geometry());
   return out;
@@ -97,7 +99,8 @@ void register_qwen2_vl(ModelRegistry& registry) {
                 .architectures = {"Qwen2VLForConditionalGeneration"},
                 .matches = nullptr,
                 .load = [](const ModelSource& source) { return std::make_unique<Qwen2Vl>(source); },
-                .takes_videos = true});
+                .takes_videos = true,
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

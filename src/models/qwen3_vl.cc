@@ -244,7 +244,8 @@ void register_qwen3_vl(ModelRegistry& registry) {
                 .architectures = {"Qwen3VLForConditionalGeneration"},
                 .matches = nullptr,
                 .load = [](const ModelSource& source) { return std::make_unique<Qwen3Vl>(source); },
-                .takes_videos = true});
+                .takes_videos = true,
+                .without_preprocessor = ModelRegistry::needs_preprocessor});
 }
 
 }  // namespace triptych

@@ -15,6 +15,7 @@
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "models/region_tags.h"
+#include "nn/config_numbers.h"
 #include "nn/interpolate.h"
 #include "nn/logit_rows.h"
 #include "nn/norm.h"
@@ -89,15 +90,16 @@ QwenVlConfig QwenVlConfig::parse(const JsonView& c) {
   out.ffn_size = both / 2;
   out.n_layers = static_cast<int>(c.get_int("num_hidden_layers", 32, 1, 1024));
   out.n_heads = static_cast<int>(c.get_int("num_attention_heads", 32, 1, 65536));
-  out.head_dim = static_cast<int>(c.get_int("kv_channels", 128, 2, 65536));
+  out.head_dim = static_cast<int>(c.get_int("kv_channels", 128, 4, 65536));
+  if (out.head_dim % 2 != 0) c.at("kv_channels").fail_expected("an even number");
   if (static_cast<std::int64_t>(out.n_heads) * out.head_dim != out.hidden_size)
     fail(ErrorCode::kInvalidFile, "{}: num_attention_heads {} x kv_channels {} differs from hidden_size {}",
          c.path(), out.n_heads, out.head_dim, out.hidden_size);
-  out.layer_norm_epsilon = static_cast<float>(c.get_double("layer_norm_epsilon", 1e-6));
-  out.seq_length = c.get_int("seq_length", 2048, 1, kMax);
+  out.layer_norm_epsilon = read_norm_eps(c, "layer_norm_epsilon", 1e-6);
+  out.seq_length = c.get_int("seq_length", 2048, 2, kMax);  // its logarithm divides
   out.max_position_embeddings = c.get_int("max_position_embeddings", 8192, 1, kMax);
-  out.rotary_emb_base = c.get_double("rotary_emb_base", 10000.0);
-  if (c.get_double("rotary_pct", 1.0) != 1.0)
+  out.rotary_emb_base = read_rope_theta(c, "rotary_emb_base", 10000.0);
+  if (read_positive(c, "rotary_pct", 1.0, 1.0) != 1.0)
     fail(ErrorCode::kUnsupported, "{}.rotary_pct: only 1.0 is supported", c.path());
   if (!c.get_bool("scale_attn_weights", true))
     fail(ErrorCode::kUnsupported, "{}.scale_attn_weights: only true is supported", c.path());
@@ -114,7 +116,7 @@ QwenVlConfig QwenVlConfig::parse(const JsonView& c) {
   out.visual_layers = static_cast<int>(v.get_int("layers", 48, 1, 1024));
   out.visual_heads = static_cast<int>(v.get_int("heads", 16, 1, 1024));
   out.visual_ffn =
-      static_cast<std::int64_t>(static_cast<double>(out.width) * v.get_double("mlp_ratio", 4.9231));
+      static_cast<std::int64_t>(static_cast<double>(out.width) * read_positive(v, "mlp_ratio", 4.9231, 64.0));
   out.output_dim = v.get_int("output_dim", 4096, 1, kMax);
   out.image_start_id = static_cast<std::int32_t>(v.get_int("image_start_id", 151857, 0, kMax));
   if (out.width % out.visual_heads != 0)

@@ -134,6 +134,24 @@ TEST(Registry, TilesTellOriginalLayoutsApart) {
       "llava");
 }
 
+// Published directories always say how pictures are made, but for those of the original repositories.
+TEST(Registry, FamiliesThatNeedAPreprocessor) {
+  for (const std::string_view name : test::kFamilies) {
+    const Json config = test::tiny_files(name, Geometry::kSmall).config;
+    const JsonView view(config, "config.json");
+    const ModelRegistry::Family& family = ModelRegistry::global().find(view);
+    if (name == "qwen_vl") {
+      EXPECT_FALSE(family.without_preprocessor) << "its numbers are in its code";
+      continue;
+    }
+    ASSERT_TRUE(family.without_preprocessor) << name;
+    EXPECT_EQ(family.without_preprocessor(view), std::nullopt) << name;
+  }
+  const Json original = {{"architectures", {"LlavaLlamaForCausalLM"}}};
+  const JsonView view(original, "config.json");
+  EXPECT_THAT(ModelRegistry::global().find(view).without_preprocessor(view).value_or(""), HasSubstr("CLIP"));
+}
+
 TEST(Registry, FlanT5VariantsAreRefusedByName) {
   for (const char* family : {"blip2", "instructblip"}) {
     auto files = test::tiny_files(family, Geometry::kSmall);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 
 namespace triptych {
 
@@ -15,7 +16,7 @@ BlipVisionConfig BlipVisionConfig::parse(const JsonView& c) {
   out.n_heads = static_cast<int>(c.get_int("num_attention_heads", out.n_heads, 1, 1024));
   out.image_size_px = static_cast<int>(c.get_int("image_size", out.image_size_px, 1, 8192));
   out.patch_size_px = static_cast<int>(c.get_int("patch_size", out.patch_size_px, 1, out.image_size_px));
-  out.layer_norm_eps = static_cast<float>(c.get_double("layer_norm_eps", 1e-6));
+  out.layer_norm_eps = read_norm_eps(c, "layer_norm_eps", 1e-6);
   out.hidden_act = get_activation(c, "hidden_act", out.hidden_act);
   out.qkv_bias = c.get_bool("qkv_bias", true);
   if (out.hidden_size % out.n_heads != 0)

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 
 namespace triptych {
 
@@ -29,8 +30,7 @@ ClipVisionConfig ClipVisionConfig::parse(const JsonView& c) {
   out.n_channels = static_cast<int>(c.get_int("num_channels", 3, 3, 3));
   out.image_size_px = static_cast<int>(c.get_int("image_size", out.image_size_px, 1, 8192));
   out.patch_size_px = static_cast<int>(c.get_int("patch_size", out.patch_size_px, 1, out.image_size_px));
-  out.layer_norm_eps =
-      static_cast<float>(c.get_double("layer_norm_eps", static_cast<double>(out.layer_norm_eps)));
+  out.layer_norm_eps = read_norm_eps(c, "layer_norm_eps", static_cast<double>(out.layer_norm_eps));
   out.hidden_act = get_activation(c, "hidden_act", out.hidden_act);
   if (out.hidden_size % out.n_heads != 0)
     fail(ErrorCode::kInvalidFile, "{}: hidden_size {} is no multiple of num_attention_heads {}", c.path(),

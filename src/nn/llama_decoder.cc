@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 #include "nn/logit_rows.h"
 
 namespace triptych {
@@ -19,6 +21,52 @@ constexpr std::int64_t kMaxWidth = std::int64_t{1} << 24;  // no published size 
 bool same_bytes(const WeightEntry& a, const WeightEntry& b) {
   return a.view.dtype() == b.view.dtype() && a.view.shape() == b.view.shape() &&
          std::memcmp(a.view.cdata(), b.view.cdata(), a.view.size_bytes()) == 0;
+}
+
+// Which layers slide: "sliding_attention" of layer_types, or those from max_window_layers on.
+std::vector<bool> parse_layer_types(const JsonView& c, std::int64_t first_sliding, bool has_window,
+                                    int n_layers) {
+  std::vector<bool> out(static_cast<std::size_t>(n_layers), false);
+  const auto types = c.find("layer_types");
+  if (!types) {
+    for (std::int64_t i = first_sliding; has_window && i < n_layers; ++i)
+      out[static_cast<std::size_t>(i)] = true;
+    return out;
+  }
+  const std::vector<JsonView> items = types->items();
+  if (items.size() != out.size())
+    types->fail_expected(fmt::format("one type for each of the {} layers", n_layers));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::string type = items[i].as_string();
+    if (type != "full_attention" && type != "sliding_attention")
+      fail(ErrorCode::kUnsupported,
+           "{}: \"{}\" is not supported; supported: full_attention, sliding_attention", items[i].path(),
+           type);
+    out[i] = type == "sliding_attention";
+    if (out[i] && !has_window)
+      fail(ErrorCode::kInvalidFile,
+           "{}: \"sliding_attention\" needs use_sliding_window true and a sliding_window", items[i].path());
+  }
+  return out;
+}
+
+void parse_windows(const JsonView& c, const LlamaDefaults& d, LlamaConfig& out) {
+  if (!d.sliding_window) return;
+  constexpr std::int64_t kMaxWindow = std::numeric_limits<std::int32_t>::max();
+  const bool by_layer = d.max_window_layers.has_value();
+  const bool has_window = (!by_layer || c.get_bool("use_sliding_window", false)) &&
+                          (!c.raw().contains("sliding_window") || c.has("sliding_window"));
+  if (has_window)
+    out.sliding_window =
+        static_cast<std::int32_t>(c.get_int("sliding_window", *d.sliding_window, 1, kMaxWindow));
+  if (by_layer) {
+    out.slides = parse_layer_types(c, c.get_int("max_window_layers", *d.max_window_layers, 0, kMaxWindow),
+                                   has_window, out.n_layers);
+  } else {
+    out.slides.assign(static_cast<std::size_t>(out.n_layers), has_window);
+  }
+  if (std::none_of(out.slides.begin(), out.slides.end(), [](bool slides) { return slides; }))
+    out.slides.clear();
 }
 
 }  // namespace
@@ -43,7 +91,7 @@ LlamaConfig LlamaConfig::parse(const JsonView& c, const LlamaDefaults& d) {
       c.get_int("head_dim", d.head_dim > 0 ? d.head_dim : out.hidden_size / out.n_heads, 2, 65536));
   out.max_position_embeddings =
       c.get_int("max_position_embeddings", d.max_positions, 1, std::int64_t{1} << 31);
-  out.rms_norm_eps = static_cast<float>(c.get_double("rms_norm_eps", 1e-6));
+  out.rms_norm_eps = read_norm_eps(c, "rms_norm_eps", 1e-6);
   out.hidden_act = get_activation(c, "hidden_act", Activation::kSilu);
   out.qkv_bias = d.qkv_bias || c.get_bool("attention_bias", false);
   out.o_bias = !d.qkv_bias && c.get_bool("attention_bias", false);
@@ -56,17 +104,7 @@ LlamaConfig LlamaConfig::parse(const JsonView& c, const LlamaDefaults& d) {
   if (out.rope.scaling == RopeConfig::Scaling::kDynamic)
     out.max_position_embeddings = static_cast<std::int64_t>(
         static_cast<double>(out.rope.original_max_positions) * std::max(1.0, out.rope.factor));
-  // A sliding window is exact as long as no context is longer than it; longer ones are refused rather than
-  // computed wrongly.
-  const bool window_used = d.sliding_window.has_value() || c.get_bool("use_sliding_window", false);
-  const bool window_default = d.sliding_window.has_value() && !c.raw().contains("sliding_window");
-  if (window_used && (window_default || c.has("sliding_window"))) {
-    const std::int64_t window = c.get_int("sliding_window", d.sliding_window.value_or(1), 1);
-    if (window < out.max_position_embeddings) {
-      log_info("{}: sliding_window {}: the context is limited to it", c.path(), window);
-      out.max_position_embeddings = window;
-    }
-  }
+  parse_windows(c, d, out);
   return out;
 }
 
@@ -153,7 +191,8 @@ TensorView LlamaDecoder::self_attention(ExecContext& cx, int index, const Linear
   cx.rope(k, step.angles.cos, step.angles.sin);
   cx.kv_append(*step.inputs.kv_cache, index, k, v, step.inputs.kv_slots);
   const float scale = 1.0F / std::sqrt(static_cast<float>(dh));
-  return cx.paged_attention(*step.inputs.kv_cache, index, step.inputs.sequences, scale, q);  // [T, H Dh]
+  return cx.paged_attention(*step.inputs.kv_cache, index, step.inputs.sequences,
+                            {scale, config_.window_of(index)}, q);  // [T, H Dh]
 }
 
 void LlamaDecoder::block(ExecContext& cx, int index, TensorView& h, const RunningStep& step) const {

@@ -34,8 +34,11 @@ struct LlamaDefaults {
   double rope_theta = 10000.0;
   bool qkv_bias = false;  // q, k and v have biases and nothing else has; false: attention_bias, mlp_bias
   bool qk_norm = false;   // every head of q and k is normed (Qwen3)
-  std::optional<std::int64_t> sliding_window =
-      {};  // tokens; attention is in a window unless the file says null
+  // Tokens of a sliding window where the file states none; nothing: the class knows no windows.
+  std::optional<std::int64_t> sliding_window = std::nullopt;
+  // Windows are on where use_sliding_window is true, from this layer on or where layer_types says so (Qwen2);
+  // nothing: in all layers unless sliding_window is null (Mistral).
+  std::optional<std::int64_t> max_window_layers = std::nullopt;
 };
 
 struct LlamaConfig {
@@ -56,7 +59,13 @@ struct LlamaConfig {
   bool tie_word_embeddings = false;
   bool tie_stated = false;  // whether the file says so at all
   RopeConfig rope;
+  std::int32_t sliding_window = 0;  // tokens that a token of a sliding layer sees, itself included
+  std::vector<bool> slides;         // of each layer; empty: none does
 
+  /// Tokens of a layer's window; 0: all.
+  std::int32_t window_of(int layer) const {
+    return !slides.empty() && slides[static_cast<std::size_t>(layer)] ? sliding_window : 0;
+  }
   /// Parses a text configuration; what it leaves out is `defaults`, and rms_norm_eps 1e-6.
   /// Every number is checked; errors name the field.
   static LlamaConfig parse(const JsonView& text_config, const LlamaDefaults& defaults);

@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "nn/activation.h"
+#include "nn/config_numbers.h"
 
 namespace triptych {
 
@@ -20,7 +21,7 @@ QFormerConfig QFormerConfig::parse(const JsonView& c, bool with_text, int n_quer
   out.n_heads = static_cast<int>(c.get_int("num_attention_heads", out.n_heads, 1, 1024));
   out.cross_attention_frequency =
       static_cast<int>(c.get_int("cross_attention_frequency", out.cross_attention_frequency, 1, 1024));
-  out.layer_norm_eps = static_cast<float>(c.get_double("layer_norm_eps", 1e-12));
+  out.layer_norm_eps = read_norm_eps(c, "layer_norm_eps", 1e-12);
   out.hidden_act = get_activation(c, "hidden_act", out.hidden_act);
   const std::string type = c.get_string("position_embedding_type", "absolute");
   if (type != "absolute")

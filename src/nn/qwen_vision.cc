@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "nn/config_numbers.h"
 
 namespace triptych {
 namespace {
@@ -206,10 +207,7 @@ QwenVisionConfig QwenVisionConfig::parse(const JsonView& c, std::string_view wid
     if (type != "axial" && type != "default")
       fail(ErrorCode::kUnsupported, "{}.rope_type: \"{}\" is not supported; supported: axial", rope->path(),
            type);
-    out.rope_theta = rope->get_double("rope_theta", out.rope_theta);
-    if (!(out.rope_theta > 1))
-      fail(ErrorCode::kInvalidFile, "{}.rope_theta: expected a number > 1, got {}", rope->path(),
-           out.rope_theta);
+    out.rope_theta = read_rope_theta(*rope, "rope_theta", out.rope_theta);
   }
   return out;
 }

@@ -5,46 +5,87 @@
 #include <numbers>
 
 #include "base/error.h"
+#include "nn/config_numbers.h"
 
 namespace triptych {
 namespace {
 
-void parse_scaling(RopeConfig& out, const JsonView& scaling, std::int64_t max_positions) {
+constexpr double kLeastFactor = 1e-6;
+constexpr double kMostFactor = 1e6;
+
+// The reference has no default for it.
+double parse_factor(const JsonView& scaling) {
+  return scaling.at("factor").as_double(kLeastFactor, kMostFactor);
+}
+
+// The length trained with before scaling. The text configuration's own field goes first, as in the reference.
+std::int64_t parse_original_length(const JsonView& text_config, const JsonView& scaling,
+                                   std::int64_t max_positions) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  if (text_config.has(kKey)) return text_config.at(kKey).as_int(1, kMost);
+  if (!scaling.raw().contains(kKey)) return max_positions;
+  return scaling.at(kKey).as_int(1, kMost);
+}
+
+void parse_yarn(RopeConfig& out, const JsonView& text_config, const JsonView& scaling,
+                std::int64_t max_positions) {
+  out.scaling = RopeConfig::Scaling::kYarn;
+  out.original_max_positions = parse_original_length(text_config, scaling, max_positions);
+  // A factor of null, which must be there, stands for the ratio of the two lengths.
+  if (scaling.at("factor").is_null()) {
+    out.factor = static_cast<double>(max_positions) / static_cast<double>(out.original_max_positions);
+  } else {
+    out.factor = parse_factor(scaling);
+  }
+  // 0 is the default too.
+  const auto beta = [&](const char* key, double fallback) {
+    const double value = scaling.get_double(key, fallback, 0.0, kMostFactor);
+    return value == 0 ? fallback : value;
+  };
+  out.beta_fast = beta("beta_fast", 32.0);
+  out.beta_slow = beta("beta_slow", 1.0);
+  out.truncate = scaling.get_bool("truncate", true);
+  const auto mscale_of = [&](double m) {
+    return out.factor <= 1 ? 1.0 : 0.1 * m * std::log(out.factor) + 1.0;
+  };
+  constexpr double kMostScale = 1000;
+  const double mscale = scaling.get_double("mscale", 0, 0.0, kMostScale);
+  const double mscale_all = scaling.get_double("mscale_all_dim", 0, 0.0, kMostScale);
+  const double inferred =
+      mscale != 0 && mscale_all != 0 ? mscale_of(mscale) / mscale_of(mscale_all) : mscale_of(1.0);
+  out.attention_factor = read_positive(scaling, "attention_factor", inferred, kMostScale);
+}
+
+void parse_scaling(RopeConfig& out, const JsonView& text_config, const JsonView& scaling,
+                   std::int64_t max_positions) {
   std::string type = scaling.get_string("rope_type", scaling.get_string("type", "default"));
   if (const auto sections = scaling.find("mrope_section"))
     for (const JsonView& item : sections->items())
       out.mrope_section.push_back(static_cast<int>(item.as_int(0, out.rotary_dim)));
   if (type == "default" || type == "mrope") return;
-  out.factor = scaling.get_double("factor", 1.0);
-  if (!(out.factor > 0))
-    fail(ErrorCode::kInvalidFile, "{}.factor: expected a number > 0, got {}", scaling.path(), out.factor);
-  out.original_max_positions = scaling.get_int("original_max_position_embeddings", max_positions, 1);
   if (type == "linear") {
     out.scaling = RopeConfig::Scaling::kLinear;
+    out.factor = parse_factor(scaling);
   } else if (type == "dynamic") {
     out.scaling = RopeConfig::Scaling::kDynamic;
+    out.factor = parse_factor(scaling);
+    // Of this scaling alone the reference takes the trained length from max_position_embeddings only.
+    out.original_max_positions = max_positions;
+    if (out.rotary_dim <= 2)
+      fail(ErrorCode::kInvalidFile,
+           "{}: rope_type \"dynamic\" needs more than 2 rotated dimensions of a head", scaling.path());
   } else if (type == "llama3") {
     out.scaling = RopeConfig::Scaling::kLlama3;
-    out.low_freq_factor = scaling.at("low_freq_factor").as_double();
-    out.high_freq_factor = scaling.at("high_freq_factor").as_double();
+    out.factor = parse_factor(scaling);
+    out.original_max_positions = parse_original_length(text_config, scaling, max_positions);
+    out.low_freq_factor = scaling.at("low_freq_factor").as_double(kLeastFactor, kMostFactor);
+    out.high_freq_factor = scaling.at("high_freq_factor").as_double(kLeastFactor, kMostFactor);
     if (!(out.high_freq_factor > out.low_freq_factor))
-      fail(ErrorCode::kInvalidFile, "{}: expected high_freq_factor > low_freq_factor", scaling.path());
+      scaling.at("high_freq_factor")
+          .fail_expected(fmt::format("a number larger than low_freq_factor {}", out.low_freq_factor));
   } else if (type == "yarn") {
-    out.scaling = RopeConfig::Scaling::kYarn;
-    out.beta_fast = scaling.get_double("beta_fast", 32.0);
-    out.beta_slow = scaling.get_double("beta_slow", 1.0);
-    out.truncate = scaling.get_bool("truncate", true);
-    const auto mscale_of = [&](double m) {
-      return out.factor <= 1 ? 1.0 : 0.1 * m * std::log(out.factor) + 1.0;
-    };
-    if (scaling.has("attention_factor")) {
-      out.attention_factor = scaling.at("attention_factor").as_double();
-    } else {
-      const double mscale = scaling.get_double("mscale", 0);
-      const double mscale_all = scaling.get_double("mscale_all_dim", 0);
-      out.attention_factor =
-          mscale != 0 && mscale_all != 0 ? mscale_of(mscale) / mscale_of(mscale_all) : mscale_of(1.0);
-    }
+    parse_yarn(out, text_config, scaling, max_positions);
   } else {
     fail(ErrorCode::kUnsupported,
          "{}: rope scaling \"{}\" is not supported; supported: default, linear, dynamic, yarn, llama3, mrope",
@@ -102,24 +143,22 @@ void apply_llama3(const RopeConfig& c, std::span<float> inv) {
 RopeConfig RopeConfig::parse(const JsonView& text_config, int head_dim, double default_theta,
                              std::int64_t max_position_embeddings, double default_partial_rotary_factor) {
   RopeConfig out;
-  const auto parameters = text_config.find("rope_parameters");
-  const auto scaling = text_config.find("rope_scaling");
-  const JsonView& first = parameters ? *parameters : text_config;
-  out.theta = first.get_double("rope_theta", text_config.get_double("rope_theta", default_theta));
-  if (!(out.theta > 1))
-    fail(ErrorCode::kInvalidFile, "{}.rope_theta: expected a number > 1, got {}", first.path(), out.theta);
-  const double partial =
-      first.get_double("partial_rotary_factor",
-                       text_config.get_double("partial_rotary_factor", default_partial_rotary_factor));
-  if (!(partial > 0 && partial <= 1))
-    fail(ErrorCode::kInvalidFile, "{}.partial_rotary_factor: expected a number in (0, 1], got {}",
-         first.path(), partial);
+  // The older rope_scaling is all there is to it where a file has both and it says anything.
+  auto settings = text_config.find("rope_scaling");
+  if (!settings || (settings->is_object() && settings->raw().empty()))
+    settings = text_config.find("rope_parameters");
+  const JsonView& first = settings ? *settings : text_config;
+  out.theta = read_rope_theta(first, "rope_theta", read_rope_theta(text_config, "rope_theta", default_theta));
+  const double partial = read_positive(
+      first, "partial_rotary_factor",
+      read_positive(text_config, "partial_rotary_factor", default_partial_rotary_factor, 1.0), 1.0);
   out.rotary_dim = static_cast<int>(head_dim * partial);
   if (out.rotary_dim < 2 || out.rotary_dim % 2 != 0)
-    fail(ErrorCode::kInvalidFile, "{}: {} rotated dimensions of a head; expected an even number >= 2",
-         text_config.path(), out.rotary_dim);
-  if (parameters) parse_scaling(out, *parameters, max_position_embeddings);
-  if (scaling && !parameters) parse_scaling(out, *scaling, max_position_embeddings);
+    fail(ErrorCode::kInvalidFile,
+         "{}: head_dim {} times partial_rotary_factor {}: expected an even number of rotated dimensions, got "
+         "{}",
+         text_config.path(), head_dim, partial, out.rotary_dim);
+  if (settings) parse_scaling(out, text_config, *settings, max_position_embeddings);
   int sum = 0;
   for (const int section : out.mrope_section) sum += section;
   if (!out.mrope_section.empty() && (sum != out.rotary_dim / 2 || out.mrope_section.size() != 3))

@@ -185,6 +185,94 @@ TEST(Rope, DynamicBasesBelongToRows) {
   EXPECT_NE(together.cos.cf32()[4 * 8 + 3], together.cos.cf32()[5 * 8 + 3]) << "the longer prompt's base";
 }
 
+// What the reference fills in, and what it does not.
+TEST(Rope, MissingSettingsAreTheReferences) {
+  const auto parse = [](const char* text, std::int64_t max_positions = 128) {
+    const Json json = parse_json(text, "config.json");
+    return RopeConfig::parse(JsonView(json, "config.json"), 16, 10000.0, max_positions);
+  };
+  // A factor of null is the ratio of the lengths; the attention factor follows from it.
+  const RopeConfig yarn = parse(
+      R"({"rope_parameters": {"rope_type": "yarn", "factor": null, "original_max_position_embeddings": 32}})");
+  EXPECT_EQ(yarn.factor, 4.0);
+  EXPECT_NEAR(yarn.attention_factor, 0.1 * std::log(4.0) + 1, 1e-12);
+  EXPECT_EQ(parse(R"({"rope_scaling": {"rope_type": "yarn", "factor": null}})").factor, 1.0)
+      << "the trained length is the whole";
+  const RopeConfig betas =
+      parse(R"({"rope_scaling": {"rope_type": "yarn", "factor": 2, "beta_fast": 0, "beta_slow": null}})");
+  EXPECT_EQ(betas.beta_fast, 32.0);
+  EXPECT_EQ(betas.beta_slow, 1.0);
+  // The text configuration's own trained length goes first.
+  EXPECT_EQ(parse(R"({"original_max_position_embeddings": 16, "rope_scaling": {"rope_type": "yarn",
+                      "factor": null, "original_max_position_embeddings": 32}})")
+                .factor,
+            8.0);
+  // Dynamic scaling does not look at one.
+  EXPECT_EQ(
+      parse(R"({"rope_scaling": {"type": "dynamic", "factor": 2, "original_max_position_embeddings": 32}})")
+          .original_max_positions,
+      128);
+  // Of two objects the older one is read.
+  const RopeConfig both = parse(R"({"rope_scaling": {"type": "linear", "factor": 2},
+      "rope_parameters": {"rope_type": "linear", "factor": 8, "rope_theta": 500.0}, "rope_theta": 900.0})");
+  EXPECT_EQ(both.factor, 2.0);
+  EXPECT_EQ(both.theta, 900.0);
+  EXPECT_EQ(parse(R"({"rope_scaling": {}, "rope_parameters": {"rope_type": "linear", "factor": 8}})").factor,
+            8.0);
+}
+
+TEST(Rope, BadSettingsAreRefusedByKey) {
+  const struct {
+    const char* type;
+    const char* settings;
+    const char* key;
+  } cases[] = {
+      {"linear", "", "factor"},
+      {"linear", R"(, "factor": null)", "factor"},
+      {"linear", R"(, "factor": -2.0)", "factor"},
+      {"linear", R"(, "factor": 0)", "factor"},
+      {"linear", R"(, "factor": 1e308)", "factor"},
+      {"dynamic", "", "factor"},
+      {"dynamic", R"(, "factor": null)", "factor"},
+      {"yarn", "", "factor"},
+      {"yarn", R"(, "factor": 0)", "factor"},
+      {"yarn", R"(, "factor": 2, "original_max_position_embeddings": 0)", "original_max_position_embeddings"},
+      {"yarn", R"(, "factor": 2, "original_max_position_embeddings": null)",
+       "original_max_position_embeddings"},
+      {"yarn", R"(, "factor": 2, "beta_fast": -1)", "beta_fast"},
+      {"yarn", R"(, "factor": 2, "beta_slow": -1)", "beta_slow"},
+      {"yarn", R"(, "factor": 2, "attention_factor": 0)", "attention_factor"},
+      {"yarn", R"(, "factor": 2, "attention_factor": -1.0)", "attention_factor"},
+      {"yarn", R"(, "factor": 2, "mscale": -1)", "mscale"},
+      {"yarn", R"(, "factor": 2, "mscale_all_dim": 1e308)", "mscale_all_dim"},
+      {"yarn", R"(, "factor": 2, "truncate": 1)", "truncate"},
+      {"llama3", R"(, "low_freq_factor": 1, "high_freq_factor": 4)", "factor"},
+      {"llama3", R"(, "factor": null, "low_freq_factor": 1, "high_freq_factor": 4)", "factor"},
+      {"llama3", R"(, "factor": 8, "high_freq_factor": 4)", "low_freq_factor"},
+      {"llama3", R"(, "factor": 8, "low_freq_factor": 0, "high_freq_factor": 4)", "low_freq_factor"},
+      {"llama3", R"(, "factor": 8, "low_freq_factor": 1, "high_freq_factor": 1)", "high_freq_factor"},
+      {"default", R"(, "rope_theta": 0)", "rope_theta"},
+      {"default", R"(, "rope_theta": -10000.0)", "rope_theta"},
+      {"default", R"(, "rope_theta": 1e300)", "rope_theta"},
+      {"default", R"(, "partial_rotary_factor": 0)", "partial_rotary_factor"},
+      {"default", R"(, "partial_rotary_factor": 1.5)", "partial_rotary_factor"},
+  };
+  for (const auto& c : cases) {
+    const Json json =
+        parse_json(fmt::format(R"({{"rope_parameters": {{"rope_type": "{}"{}}}}})", c.type, c.settings), "t");
+    try {
+      RopeConfig::parse(JsonView(json, "config.json"), 16, 10000.0, 128);
+      ADD_FAILURE() << c.type << c.settings << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidFile);
+      EXPECT_NE(std::string(error.what()).find(c.key), std::string::npos) << error.what();
+    }
+  }
+  const Json two = parse_json(R"({"rope_scaling": {"type": "dynamic", "factor": 2}})", "t");
+  EXPECT_THROW(RopeConfig::parse(JsonView(two, "config.json"), 2, 10000.0, 128), Error)
+      << "its exponent divides by two less than the dimensions";
+}
+
 TEST(Rope, RefusesWhatItDoesNotKnow) {
   const auto parse = [](const char* text) {
     const Json json = parse_json(text, "config.json");

@@ -53,6 +53,15 @@ MeasuredLimits measure_limits(int n_threads) {
   return probe.measure();
 }
 
+double measure_cached_reads(int n_threads, std::size_t n_bytes) {
+  constexpr int kRounds = 7;
+  MachineProbe probe(n_threads > 0 ? n_threads : usable_cpus(), active_features(),
+                     std::max(n_bytes, std::size_t{1} << 20));
+  double best = 0;
+  for (int i = 0; i < kRounds; ++i) best = std::max(best, probe.read_again(n_bytes).wall);
+  return best;
+}
+
 std::size_t peak_memory_bytes() { return kib_field("/proc/self/status", "VmHWM"); }
 
 void reset_peak_memory() noexcept {

@@ -237,6 +237,21 @@ TEST(Convert, Refusals) {
   EXPECT_EQ(n_left, 0);
 }
 
+// Reference values are of the checkpoint as it was: golden.json does not come along without its tensors.
+TEST(Convert, ReferenceValuesStayBehind) {
+  const Scratch scratch;
+  const std::string out = (scratch.path() / "out").string();
+  const RunResult converted = triptych({"convert", kModel.string(), out, "--weights", "int8"});
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  EXPECT_THAT(converted.out, HasSubstr("golden.json is left out"));
+  EXPECT_FALSE(std::filesystem::exists(scratch.path() / "out/golden/golden.json"));
+  expect_bad_input(triptych({"verify", out}), "no golden.json");
+  const RunResult verified =
+      triptych({"verify", out, "--golden", kModel.string(), "--tolerance", "0.2", "--summary"});
+  EXPECT_NE(verified.exit_code, 2) << verified.err;
+  EXPECT_EQ(verified.err, "");
+}
+
 // Activations on grids of a calibration, and those of each row again.
 TEST(Convert, Calibration) {
   const Scratch scratch;

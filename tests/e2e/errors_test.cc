@@ -260,6 +260,28 @@ TEST(Output, ADeviceOrFifoIsNotReplaced) {
   EXPECT_TRUE(std::filesystem::is_fifo(fifo));
 }
 
+// What makes numbers of a picture is read, not guessed.
+TEST(Preprocessor, IsMissing) {
+  const Scratch scratch;
+  const auto model = scratch.copy_of(kModel, "m");
+  std::filesystem::remove(model / "preprocessor_config.json");
+  expect_bad_input(triptych({"run", model.string(), "--prompt", "x"}), "preprocessor_config.json is missing");
+  // Newer directories hold it in processor_config.json.
+  write_file(model / "processor_config.json",
+             R"({"image_processor": )" + read_file(kModel / "preprocessor_config.json") + "}");
+  EXPECT_EQ(triptych({"run", model.string(), "--prompt", "x", "--max-tokens", "1"}).exit_code, 0);
+}
+
+TEST(Preprocessor, BadNumbersAreNamed) {
+  const Scratch scratch;
+  const auto model = scratch.copy_of(kModel, "m");
+  nlohmann::json config = nlohmann::json::parse(read_file(kModel / "preprocessor_config.json"));
+  config["image_mean"] = {1e308, 0.5, 0.5};
+  write_file(model / "preprocessor_config.json", config.dump());
+  expect_bad_input(triptych({"run", model.string(), "--prompt", "x"}),
+                   "preprocessor_config.json: image_mean[0]");
+}
+
 TEST(Inspect, NamesAnUnsupportedArchitectureWithoutWeights) {
   const Scratch scratch;
   write_file(scratch.path() / "config.json", R"({"architectures": ["MllamaForConditionalGeneration"]})");

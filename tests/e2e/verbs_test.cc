@@ -167,6 +167,26 @@ TEST(Inspect, ShowsPartsAndEstimates) {
   EXPECT_THAT(triptych({"inspect", kModel.string()}).out, HasSubstr("keys and values"));
 }
 
+// Refused as run refuses it, not estimated.
+TEST(Inspect, ContextsThatTheModelIsNotTrainedFor) {
+  const std::string message = "--ctx-size 1000000: the model was trained for ";
+  for (const char* verb : {"run", "inspect"}) {
+    std::vector<std::string> args = {verb, kModel.string(), "--ctx-size", "1000000"};
+    if (std::string(verb) == "run") args.insert(args.end(), {"--prompt", "x"});
+    expect_bad_input(triptych(args), message);
+  }
+}
+
+// Weights of 4 MB stay in the caches of most machines: what is read there bounds the time, not the memory.
+TEST(Inspect, BoundsOfModelsThatCachesHold) {
+  const RunResult result = triptych({"inspect", kModel.string(), "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const json estimate = json::parse(result.out)["estimate"];
+  const auto number = [&](const char* key) { return estimate[key].get<double>(); };
+  EXPECT_GE(number("read_bytes_per_s_first"), number("read_bytes_per_s"));
+  EXPECT_GE(number("read_bytes_per_s_full_context"), number("read_bytes_per_s"));
+}
+
 TEST(Inspect, ModelsItCannotRun) {
   const Scratch scratch;
   std::filesystem::copy(kModel, scratch.path() / "m");

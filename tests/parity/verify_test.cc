@@ -82,7 +82,8 @@ TEST_P(LlavaVariants, Parity) {
 }
 INSTANTIATE_TEST_SUITE_P(Parity, LlavaVariants,
                          testing::Values("siglip_qwen2_tied", "siglip_last_layer", "layer_list_linear_rope",
-                                         "full_mistral", "llama3_rope", "yarn_biases", "dynamic_rope"),
+                                         "full_mistral", "sliding_mistral", "sliding_qwen2", "llama3_rope",
+                                         "yarn_biases", "yarn_derived_factor", "dynamic_rope"),
                          [](const auto& at) { return std::string(at.param); });
 
 // Some cases of every other family that a small random checkpoint exists of.
@@ -256,6 +257,8 @@ TEST(Parity, SharedQwenVl) {
 }
 
 TEST(Parity, Qwen2Vl) { expect_parity(kSource / "tests/data/golden/qwen2_vl", 2, 1); }
+// One layer of three sees all tokens (tools/make_qwen2_vl_sliding.py).
+TEST(Parity, Qwen2VlWithWindows) { expect_parity(kSource / "tests/data/golden/qwen2_vl_sliding", 1, 1); }
 TEST(Parity, Qwen25Vl) { expect_parity(kSource / "tests/data/golden/qwen2_5_vl", 2, 1); }
 TEST(Parity, Qwen3Vl) { expect_parity(kSource / "tests/data/golden/qwen3_vl", 2, 1); }
 TEST(Parity, TheOtherModelThatShips) { expect_parity(kSource / "assets/models/scenes-qwen2-vl", 4, 2); }
@@ -276,6 +279,38 @@ INSTANTIATE_TEST_SUITE_P(Parity, SharedFamilies,
                                          Family{"blip2", 3}, Family{"instructblip", 2},
                                          Family{"llava_onevision", 6}),
                          [](const auto& at) { return std::string(at.param.name); });
+
+// Windows do not depend on how the prompt is cut into steps: in pieces smaller than a window, larger, and
+// whole, with the same tokens.
+TEST(Parity, WindowsHoldForPromptsInPieces) {
+  for (const char* name :
+       {"llava_variants/sliding_mistral", "llava_variants/sliding_qwen2", "qwen2_vl_sliding"}) {
+    const std::filesystem::path directory = kSource / "tests/data/golden" / name;
+    const auto model = LoadedModel::open(directory, {.n_threads = 1});
+    const GoldenSet golden = read_golden(find_golden(directory));
+    ASSERT_FALSE(golden.cases.empty());
+    const auto file = MappedFile::open(directory / "a.png");
+    for (const std::int64_t piece : {3, 17, 512}) {
+      ChatRequest request;
+      request.media.push_back(
+          {.frames = {decode_image(file->bytes(), {}, "a.png")}, .is_video = false, .frames_per_s = 0});
+      ChatMessage message;
+      message.role = "user";
+      message.parts = {{ContentPart::Kind::kImage, ""},
+                       {ContentPart::Kind::kText, "What is in the picture?"}};
+      request.messages.push_back(std::move(message));
+      EngineOptions options;
+      options.max_batch_tokens = piece;
+      options.kv_cache_dtype = KvDType::kF32;
+      Engine engine(*model, options);
+      SamplingParams params;
+      params.max_tokens = static_cast<std::int64_t>(golden.cases[0].generated_ids.size());
+      params.ignore_eos = true;
+      const auto result = engine.generate(model->prepare(request), params);
+      EXPECT_EQ(result.token_ids, golden.cases[0].generated_ids) << name << " " << piece;
+    }
+  }
+}
 
 // A model that is not the reference's must not pass: the comparison sees a single changed weight.
 TEST(Parity, AChangedWeightIsNamedByItsFirstTap) {

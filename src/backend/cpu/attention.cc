@@ -29,6 +29,7 @@ struct QueryBlock {
   bool causal;                 // token i sees first_visible + i keys, else all see first_visible
   float scale;
   AttentionAlgorithm algorithm;  // kInt8: the rows of keys and values are
+  std::int64_t window = 0;       // keys that a token sees at most, its last; 0: all
 };
 
 // Query rows of a block at most.
@@ -41,6 +42,7 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
   const float* q[kMaxRows];
   float* y[kMaxRows];
   std::int32_t n_visible[kMaxRows];
+  std::int32_t first_visible[kMaxRows];
   const float* q0 = b.q->cf32();
   float* y0 = b.y->f32();
   const std::int64_t limit = block_rows(runtime, b.algorithm);
@@ -53,10 +55,12 @@ void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyVa
     y[n] = y0 + token * b.y->stride(0) + head * b.y->stride(1);
     const std::int64_t visible = b.first_visible + (b.causal ? i / b.group : 0);
     n_visible[n] = static_cast<std::int32_t>(std::max<std::int64_t>(visible, 0));
+    first_visible[n] = static_cast<std::int32_t>(std::max<std::int64_t>(visible - b.window, 0));
     ++n;
     if (n == limit || i + 1 == b.n_tokens * b.group) {
       const kernels::AttentionBlock block = {
-          n, static_cast<int>(b.q->dim(2)), q, y, n_visible, b.scale, kv, scratch};
+          n,       static_cast<int>(b.q->dim(2)),         q, y, n_visible, b.scale, kv,
+          scratch, b.window > 0 ? first_visible : nullptr};
       if (block_attention_algorithm(b.algorithm, n, runtime.policy) == AttentionAlgorithm::kInt8) {
         attention_s8(runtime, block);
       } else {
@@ -435,7 +439,7 @@ PagedPlan plan_paged_attention(const Runtime& runtime, const CpuKvCache& cache,
 }
 
 void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
-                     std::span<const KvSequence> sequences, float scale, const TensorView& q,
+                     std::span<const KvSequence> sequences, const CacheAttention& how, const TensorView& q,
                      const TensorView& y, const PagedPlan& plan) {
   const KvGeometry& g = cache.geometry();
   const std::int64_t group = plan.group;
@@ -467,7 +471,7 @@ void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
                                       cache.offset_bytes()};
     run_block(runtime,
               {&q, &y, s->first_row + begin, split.size(s->n_rows, block), group, head,
-               s->n_context - s->n_rows + begin + 1, true, scale, plan.algorithm},
+               s->n_context - s->n_rows + begin + 1, true, how.scale, plan.algorithm, how.window},
               kv, runtime.thread_scratch(thread));
   });
 }

@@ -66,7 +66,7 @@ void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView&
                std::span<const std::int32_t> slots);
 
 void paged_attention(Runtime& runtime, const CpuKvCache& cache, int layer,
-                     std::span<const KvSequence> sequences, float scale, const TensorView& q,
+                     std::span<const KvSequence> sequences, const CacheAttention& how, const TensorView& q,
                      const TensorView& y, const PagedPlan& plan);
 
 }  // namespace triptych::cpu

@@ -148,6 +148,10 @@ void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, fl
   }
 }
 
+int first_key(const AttentionBlock& a, int row) {
+  return a.first_visible != nullptr ? a.first_visible[row] : 0;
+}
+
 // Query rows [row, row + n_rows) over a chunk.
 void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s, const Chunk& chunk, int row,
                int n_rows) {
@@ -164,8 +168,12 @@ void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s
   float rescales[kS8MaxRows];
   std::int32_t n_visible[kS8MaxRows];
   for (int r = 0; r < n_rows; ++r) {
+    float* scores = s.scores + r * kS8ChunkKeys;
     n_visible[r] = std::clamp(a.n_visible[row + r] - chunk.begin, 0, most);
-    add_offsets(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
+    add_offsets(a, chunk, most, row + r, scores);
+    const int n_hidden = std::clamp(first_key(a, row + r) - chunk.begin, 0, n_visible[r]);
+    if (n_hidden == n_visible[r]) n_visible[r] = 0;  // a chunk before its window
+    std::fill(scores, scores + n_hidden, -std::numeric_limits<float>::infinity());
   }
   const bool has_low =
       runtime.attention_s8.soften({n_rows, n, n_visible, s.scores, s.value_scales, s.tops + row, s.sums + row,
@@ -199,8 +207,12 @@ void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
   const int n_keys = *std::max_element(a.n_visible, a.n_visible + a.n_rows);
   const int tile_rows = std::min(runtime.gemm_s8.max_rows, runtime.attention_s8.max_rows);
   const int n_tiles = static_cast<int>(ceil_div(a.n_rows, tile_rows));
+  // Chunks lie at multiples of their size whatever the rows see.
+  int first = n_keys;
+  for (int r = 0; r < a.n_rows; ++r)
+    if (a.n_visible[r] > 0) first = std::min(first, first_key(a, r));
   Chunk chunk;
-  for (chunk.begin = 0; chunk.begin < n_keys; chunk.begin += kS8ChunkKeys) {
+  for (chunk.begin = first / kS8ChunkKeys * kS8ChunkKeys; chunk.begin < n_keys; chunk.begin += kS8ChunkKeys) {
     chunk.n = std::min(kS8ChunkKeys, n_keys - chunk.begin);
     load_chunk(runtime, a, s, chunk);
     for (int t = 0; t < n_tiles; ++t) {

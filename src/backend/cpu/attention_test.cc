@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -21,8 +22,9 @@
 namespace triptych {
 namespace {
 
-// Plain attention by the definition.
-std::vector<double> attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArgs& args) {
+// Plain attention by the definition; window: keys that a query sees at most, its last.
+std::vector<double> attend(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionArgs& args,
+                           std::int64_t window = std::numeric_limits<std::int64_t>::max()) {
   const std::int64_t h = q.shape().dim(1);
   const std::int64_t hkv = k.shape().dim(1);
   const std::int64_t d = q.shape().dim(2);
@@ -35,9 +37,10 @@ std::vector<double> attend(const Tensor& q, const Tensor& k, const Tensor& v, co
         const float* qr = q.f32() + ((args.cu_q[s] + i) * h + head) * d;
         double* out = y.data() + ((args.cu_q[s] + i) * h + head) * d;
         const std::int64_t visible = args.causal ? std::max<std::int64_t>(0, n_k - n_q + i + 1) : n_k;
+        const std::int64_t first = std::max<std::int64_t>(0, visible - window);
         std::vector<double> weights;
         double top = -INFINITY;
-        for (std::int64_t j = 0; j < visible; ++j) {
+        for (std::int64_t j = first; j < visible; ++j) {
           const float* kr = k.f32() + ((args.cu_k[s] + j) * hkv + head / (h / hkv)) * d;
           double dot = 0;
           for (std::int64_t c = 0; c < d; ++c) dot += static_cast<double>(qr[c]) * static_cast<double>(kr[c]);
@@ -46,10 +49,10 @@ std::vector<double> attend(const Tensor& q, const Tensor& k, const Tensor& v, co
         }
         double sum = 0;
         for (double& w : weights) sum += (w = std::exp(w - top));
-        for (std::int64_t j = 0; j < visible; ++j) {
+        for (std::int64_t j = first; j < visible; ++j) {
           const float* vr = v.f32() + ((args.cu_k[s] + j) * hkv + head / (h / hkv)) * d;
           for (std::int64_t c = 0; c < d; ++c)
-            out[c] += weights[static_cast<std::size_t>(j)] / sum * static_cast<double>(vr[c]);
+            out[c] += weights[static_cast<std::size_t>(j - first)] / sum * static_cast<double>(vr[c]);
         }
       }
     }
@@ -220,6 +223,49 @@ TEST(CpuAttention, QuantizedCachesHoldWhatTheirRowsSay) {
         }
         EXPECT_LT(error, square * 1e-4) << to_string(dtype) << " " << d;  // 40 dB
       }
+}
+
+// A prompt in pieces and single tokens, in windows shorter than a page, than a block of keys and than the
+// prompt, and one that reaches to its end.
+TEST(CpuAttention, WindowsHideWhatLiesBefore) {
+  const int hkv = 2;
+  const int d = 40;
+  const int n = 700;
+  const int page_tokens = 64;
+  for (const KvDType dtype : {KvDType::kF32, KvDType::kInt8})
+    for (const int window : {1, 5, 64, 150, 300, 699, 2000}) {
+      const auto cpu = backend(2);
+      const auto cache = cpu->make_kv_cache({2, hkv, d, page_tokens, 20, dtype});
+      const Tensor q = random_tensor({n, 4, d}, 1);
+      Tensor k = random_tensor({n, hkv, d}, 2);
+      Tensor v = random_tensor({n, hkv, d}, 3);
+      std::vector<std::int32_t> pages;
+      for (int i = 0; i < (n + page_tokens - 1) / page_tokens; ++i) pages.push_back(19 - i);
+      Tensor y(DType::kF32, {n, 4, d});
+      for (const auto& [begin, end] :
+           std::vector<std::pair<int, int>>{{0, 400}, {400, 401}, {401, 407}, {407, 690}, {690, n}}) {
+        std::vector<std::int32_t> slots;
+        for (int t = begin; t < end; ++t)
+          slots.push_back(pages[static_cast<std::size_t>(t / page_tokens)] * page_tokens + t % page_tokens);
+        cpu->kv_append(*cache, 1, k.view().rows(begin, end), v.view().rows(begin, end), slots);
+        KvSequence s;
+        s.n_rows = end - begin;
+        s.n_context = end;
+        s.pages = pages;
+        TensorView out = y.view().rows(begin, end);
+        cpu->paged_attention(*cache, 1, {&s, 1}, {0.1F, window}, q.view().rows(begin, end), out);
+      }
+      if (dtype == KvDType::kInt8) through_cache(kernels::KvCode::kInt8, page_tokens, k, v);
+      const std::vector<std::int32_t> cu = {0, n};
+      AttentionArgs args;
+      args.cu_q = cu;
+      args.cu_k = cu;
+      args.scale = 0.1F;
+      args.causal = true;
+      const bool rounds_queries = cpu->attends_in_int8(dtype);
+      expect_near(y, attend(q, k, v, args, window), rounds_queries ? 0.08 : 1e-4,
+                  fmt::format("{} in a window of {}", to_string(dtype), window).c_str());
+    }
 }
 
 TEST(CpuAttention, PagesTakeMemoryWhenWrittenAndGiveItBack) {

@@ -217,12 +217,12 @@ class CpuBackend final : public Backend {
     auto& pages = static_cast<CpuKvCache&>(cache);
     submit([this, &pages, layer, k, v, slots] { cpu::kv_append(runtime_, pages, layer, k, v, slots); });
   }
-  void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences, float scale,
-                       const TensorView& q, TensorView& y) override {
+  void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
+                       const CacheAttention& how, const TensorView& q, TensorView& y) override {
     const auto& pages = static_cast<const CpuKvCache&>(cache);
     const cpu::PagedPlan plan = cpu::plan_paged_attention(runtime_, pages, sequences, q);
-    submit_alone([this, &pages, layer, sequences, scale, q, y, plan] {
-      cpu::paged_attention(runtime_, pages, layer, sequences, scale, q, y, plan);
+    submit_alone([this, &pages, layer, sequences, how, q, y, plan] {
+      cpu::paged_attention(runtime_, pages, layer, sequences, how, q, y, plan);
     });
   }
 

@@ -104,6 +104,25 @@ Rate MachineProbe::read_bytes() {
   return watch.rate(static_cast<double>(n * kPiece_bytes));
 }
 
+Rate MachineProbe::read_again(std::size_t n_bytes) {
+  constexpr std::size_t kUnit_bytes = 1024;  // what the kernels read at least
+  constexpr std::size_t kEnough_bytes = std::size_t{64} << 20;
+  const auto threads = static_cast<std::size_t>(n_threads());
+  const std::size_t most = state_->n_pieces * kPiece_bytes / threads;
+  const std::size_t part =
+      std::max(kUnit_bytes, std::min(n_bytes / threads, most) / kUnit_bytes * kUnit_bytes);
+  const std::size_t n_passes = std::max<std::size_t>(4, kEnough_bytes / threads / part);
+  const auto pass = [&](std::size_t thread) {
+    state_->kernels.read(state_->data + thread * part, part, state_->sinks[thread].values);
+  };
+  state_->pool.run([&](int thread, int) { pass(static_cast<std::size_t>(thread)); });
+  const Stopwatch watch(n_threads());
+  state_->pool.run([&](int thread, int) {
+    for (std::size_t i = 0; i < n_passes; ++i) pass(static_cast<std::size_t>(thread));
+  });
+  return watch.rate(static_cast<double>(part * n_passes * threads));
+}
+
 MeasuredLimits MachineProbe::measure(int n_rounds) {
   std::vector<double> fp32, read, int8, bf16;
   for (int i = 0; i < std::max(n_rounds, 1); ++i) {

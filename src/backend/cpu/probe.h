@@ -60,6 +60,9 @@ class MachineProbe {
   Rate bf16_flops(double seconds = 0.01);
   /// One pass over the buffer, every thread its own part.
   Rate read_bytes();
+  /// Every thread goes several times over its own part of the buffer's first n_bytes (as many as the buffer
+  /// has at most): as fast as caches allow where these hold it.
+  Rate read_again(std::size_t n_bytes);
   /// `n_rounds` (at least 1) measurements of each, in turn.
   MeasuredLimits measure(int n_rounds = 7);
 

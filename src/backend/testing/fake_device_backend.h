@@ -99,10 +99,10 @@ class FakeDeviceBackend final : public Backend {
     run([&](const TensorView& a, const TensorView& b) { compute_->kv_append(cache, layer, a, b, slots); }, k,
         v);
   }
-  void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences, float scale,
-                       const TensorView& q, TensorView& y) override {
+  void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
+                       const CacheAttention& how, const TensorView& q, TensorView& y) override {
     run([&](const TensorView& from,
-            TensorView to) { compute_->paged_attention(cache, layer, sequences, scale, from, to); },
+            TensorView to) { compute_->paged_attention(cache, layer, sequences, how, from, to); },
         q, y);
   }
 

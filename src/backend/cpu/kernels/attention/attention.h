@@ -2,10 +2,11 @@
 // Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022): keys
 // are taken in blocks of a fixed size, so scratch memory does not depend on their number.
 //
-// y = softmax(scale * q K^T) V, row i over its first n_visible[i] keys. A row that sees no key gives zeros,
-// as does one whose scores are all -infinity. Scores of any finite size are safe (the largest is subtracted).
-// A NaN in a visible score or value makes the row NaN; so can a non-finite value behind the row's last
-// visible key, within the same block of keys.
+// y = softmax(scale * q K^T) V, row i over its first n_visible[i] keys, or those of them from
+// first_visible[i] on. A row that sees no key gives zeros, as does one whose scores are all -infinity. Scores
+// of any finite size are safe (the largest is subtracted). A NaN in a visible score or value makes the row
+// NaN; so can a non-finite value before the row's first or behind its last visible key, within the same block
+// of keys.
 //
 // Up to few_rows rows are computed by dot products, more by tiles; the two differ in rounding.
 // Otherwise the bits of a row do not depend on the rows beside it.
@@ -51,6 +52,8 @@ struct AttentionBlock {
   float scale;
   KeyValueRows kv;
   float* scratch;  // attention_scratch_floats(head_dim), 64-byte aligned
+  // Of each row that sees a key, the first, < n_visible (sliding windows); null: they see all from 0 on.
+  const int32_t* first_visible = nullptr;
 };
 
 /// Enough for every implementation.

@@ -156,6 +156,18 @@ TRIPTYCH_INLINE void softmax_step(float* scores, int n, const float* visible, bo
   }
 }
 
+// Scores of the keys before a lane's first, of those of a block up to `end`, become -infinity. `hidden`
+// counts, for each lane, the keys it does not see from the block's first on.
+void hide_front(float* scores, int end, const float* hidden) {
+  for (int h = 0; h < 2; ++h) {
+    const Vf limit = vload(hidden + h * kLanes);
+    for (int j = 0; j < end; ++j) {
+      float* at = scores + j * kWidth + h * kLanes;
+      vstore(at, vselect(vless(vset(static_cast<float>(j)), limit), vset(-INFINITY), vload(at)));
+    }
+  }
+}
+
 void scale_output(float* output, int head_dim, const Vf* factor) {
   for (int d = 0; d < head_dim; ++d) {
     vstore(output + d * kWidth, vmul(vload(output + d * kWidth), factor[0]));
@@ -163,9 +175,35 @@ void scale_output(float* output, int head_dim, const Vf* factor) {
   }
 }
 
-// One block of n keys for one panel of queries.
-void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int begin, int n, const float* visible,
-                bool masked, PanelState& state) {
+// What the lanes of a panel see of a block, counted from the block's first key on.
+struct PanelView {
+  float hidden[kWidth];   // keys before the first that is seen
+  float visible[kWidth];  // keys up to the last, and one more
+  int most_hidden;        // of `hidden`, 0 at least
+  bool masked;            // whether some lane does not see the block's end
+};
+
+PanelView panel_view(const AttentionBlock& a, int panel, int begin, int n) {
+  PanelView out;
+  out.most_hidden = 0;
+  out.masked = false;
+  for (int r = 0; r < kWidth; ++r) {
+    const int row = panel * kWidth + r;
+    const bool used = row < a.n_rows;
+    const int hidden = used ? first_key(a, row) - begin : 0;
+    const int visible = used ? a.n_visible[row] - begin : 0;
+    out.hidden[r] = static_cast<float>(hidden);
+    out.visible[r] = static_cast<float>(visible);
+    if (hidden > out.most_hidden) out.most_hidden = hidden;
+    if (used && visible < n) out.masked = true;
+  }
+  if (out.most_hidden > n) out.most_hidden = n;
+  return out;
+}
+
+// One block of n keys for one panel of queries; is_first: no block before it was this panel's.
+void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int n, bool is_first,
+                const PanelView& view, PanelState& state) {
   const ptrdiff_t d = a.head_dim;
   const float* queries = s.queries + panel * d * kWidth;
   float* output = s.output + panel * d * kWidth;
@@ -174,12 +212,13 @@ void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int begin,
     tile({rows, a.head_dim, s.keys + j, kKeyBlock, queries, s.scores + j * kWidth, kWidth, false});
   }
   Vf rescale[2];
-  softmax_step(s.scores, n, visible, masked, state, rescale);
-  if (begin > 0) scale_output(output, a.head_dim, rescale);
+  if (view.most_hidden > 0) hide_front(s.scores, view.most_hidden, view.hidden);
+  softmax_step(s.scores, n, view.visible, view.masked, state, rescale);
+  if (!is_first) scale_output(output, a.head_dim, rescale);
   const int n_tiles = (a.head_dim + kTileRows - 1) / kTileRows;
   for (int t = 0, at = 0; t < n_tiles; ++t) {
     const int rows = (a.head_dim - at + n_tiles - t - 1) / (n_tiles - t);
-    tile({rows, n, s.values + at, s.value_stride, s.scores, output + at * kWidth, kWidth, begin > 0});
+    tile({rows, n, s.values + at, s.value_stride, s.scores, output + at * kWidth, kWidth, !is_first});
     at += rows;
   }
 }
@@ -215,12 +254,21 @@ void store_panel(const AttentionBlock& a, const Scratch& s, int panel, const Pan
   }
 }
 
+// Where the first block of keys begins that a row sees. Blocks lie at multiples of their size whatever the
+// rows are: the bits of a row do not depend on the rows beside it.
+int first_block_of(const AttentionBlock& a, int n_keys) {
+  int first = n_keys;
+  for (int r = 0; r < a.n_rows; ++r)
+    if (a.n_visible[r] > 0 && first_key(a, r) < first) first = first_key(a, r);
+  return first / kKeyBlock * kKeyBlock;
+}
+
 void many_rows(const AttentionBlock& a, int n_keys) {
   const Scratch s = carve(a.scratch, a.head_dim);
   const int n_panels = (a.n_rows + kWidth - 1) / kWidth;
   PanelState state[kMaxPanels];
   int most_visible[kMaxPanels];
-  int least_visible[kMaxPanels];
+  int first_block[kMaxPanels];  // where the first block that a row sees begins
   for (int p = 0; p < n_panels; ++p) {
     const int first = p * kWidth;
     const int rows = a.n_rows - first < kWidth ? a.n_rows - first : kWidth;
@@ -231,23 +279,19 @@ void many_rows(const AttentionBlock& a, int n_keys) {
       state[p].sum[h] = vzero();
     }
     most_visible[p] = 0;
-    least_visible[p] = n_keys;
+    int first_seen = n_keys;
     for (int r = first; r < first + rows; ++r) {
       if (a.n_visible[r] > most_visible[p]) most_visible[p] = a.n_visible[r];
-      if (a.n_visible[r] < least_visible[p]) least_visible[p] = a.n_visible[r];
+      if (a.n_visible[r] > 0 && first_key(a, r) < first_seen) first_seen = first_key(a, r);
     }
+    first_block[p] = first_seen / kKeyBlock * kKeyBlock;
   }
-  for (int begin = 0; begin < n_keys; begin += kKeyBlock) {
+  for (int begin = first_block_of(a, n_keys); begin < n_keys; begin += kKeyBlock) {
     const int n = n_keys - begin < kKeyBlock ? n_keys - begin : kKeyBlock;
     load_block(a, s, begin, n);
     for (int p = 0; p < n_panels; ++p) {
-      if (most_visible[p] <= begin) continue;
-      float visible[kWidth];
-      for (int r = 0; r < kWidth; ++r) {
-        const int row = p * kWidth + r;
-        visible[r] = row < a.n_rows ? static_cast<float>(a.n_visible[row] - begin) : 0.0F;
-      }
-      panel_step(a, s, p, begin, n, visible, least_visible[p] < begin + n, state[p]);
+      if (most_visible[p] <= begin || begin < first_block[p]) continue;
+      panel_step(a, s, p, n, begin == first_block[p], panel_view(a, p, begin, n), state[p]);
     }
   }
   for (int p = 0; p < n_panels; ++p) {
@@ -380,9 +424,11 @@ void score_rows(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int 
       dot_rows<Key, R, kKeys>(queries, f.stride, keys, a.head_dim, scores + j);
     }
   }
-  for (int i = 0; i < R; ++i)
+  for (int i = 0; i < R; ++i) {
     for (int j = a.n_visible[r + i] - begin > 0 ? a.n_visible[r + i] - begin : 0; j < n; ++j)
       scores[i * kKeyBlock + j] = -INFINITY;
+    for (int j = 0; j < n && begin + j < first_key(a, r + i); ++j) scores[i * kKeyBlock + j] = -INFINITY;
+  }
 }
 
 // The online softmax of row r: scores become weights, the earlier output is rescaled.
@@ -444,9 +490,10 @@ void few_rows(const AttentionBlock& a, int n_keys) {
   f.row_bytes = a.kv.codec != nullptr ? kv_row_bytes(a.kv.code, a.head_dim)
                                       : a.head_dim * static_cast<ptrdiff_t>(element_bytes(a.kv.type));
   BlockRows blocks[2];
-  int n = n_keys < kKeyBlock ? n_keys : kKeyBlock;
-  find_rows(a.kv, 0, n, &blocks[0]);
-  for (int begin = 0, i = 0; begin < n_keys; begin += n, n = f.n_next, i ^= 1) {
+  const int first = first_block_of(a, n_keys);
+  int n = n_keys - first < kKeyBlock ? n_keys - first : kKeyBlock;
+  find_rows(a.kv, first, n, &blocks[0]);
+  for (int begin = first, i = 0; begin < n_keys; begin += n, n = f.n_next, i ^= 1) {
     const int left = n_keys - begin - n;
     f.n_next = left < kKeyBlock ? left : kKeyBlock;
     find_rows(a.kv, begin + n, f.n_next, &blocks[i ^ 1]);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "backend/cpu/kernels/test_util.h"
 
@@ -26,6 +27,7 @@ struct Problem {
   bool causal = false;
   int page_tokens = 0;  // 0: plain
   float sigma = 1.0F;
+  int window = 0;  // keys that a row sees at most, its last; 0: all
 };
 
 // Keys and values of one head, in pages in shuffled order when asked.
@@ -60,6 +62,7 @@ class Operands {
       q_rows_.push_back(q_.data() + r * (p.head_dim + 3));
       y_rows_.push_back(y_.data() + r * (p.head_dim + 1));
       n_visible_.push_back(p.causal ? std::max(0, p.n_keys - p.n_rows + r + 1) : p.n_keys);
+      first_visible_.push_back(std::max(0, n_visible_.back() - p.window));
     }
     scratch_ = scratch_for(p.head_dim);
   }
@@ -68,7 +71,8 @@ class Operands {
     std::fill(y_.begin(), y_.end(), -77.0F);
     const float scale = 1.0F / std::sqrt(static_cast<float>(p_.head_dim));
     kernels.attention({n < 0 ? p_.n_rows : n, p_.head_dim, q_rows_.data() + first, y_rows_.data() + first,
-                       n_visible_.data() + first, scale, kv_, scratch_.get()});
+                       n_visible_.data() + first, scale, kv_, scratch_.get(),
+                       p_.window > 0 ? first_visible_.data() + first : nullptr});
     return y_;
   }
   StoredArray& keys() { return *k_; }
@@ -89,6 +93,7 @@ class Operands {
   std::vector<const float*> q_rows_;
   std::vector<float*> y_rows_;
   std::vector<std::int32_t> n_visible_;
+  std::vector<std::int32_t> first_visible_;
   std::unique_ptr<float, AlignedFree> scratch_;
 };
 
@@ -104,7 +109,7 @@ void check(const AttentionKernels& kernels, const Problem& p) {
     ASSERT_NEAR(static_cast<double>(got[i]), static_cast<double>(expected[i]), tolerance)
         << kernels.name << " rows=" << p.n_rows << " keys=" << p.n_keys << " head_dim=" << p.head_dim
         << " type=" << static_cast<int>(p.type) << " causal=" << p.causal << " page=" << p.page_tokens
-        << " at " << i;
+        << " window=" << p.window << " at " << i;
 }
 
 TEST(Attention, MatchesTheOracle) {
@@ -128,6 +133,16 @@ TEST(Attention, PagesAndTypes) {
           for (const int n_keys : {40, 111, 300})
             for (const int head_dim : {24, 128})
               check(attention_kernels(isa), {n_rows, n_keys, head_dim, type, true, page_tokens});
+}
+
+// Windows that begin in the first block of keys, at its end, in later ones, and that see one key.
+TEST(Attention, Windows) {
+  for (const Isa isa : usable_isas())
+    for (const int window : {1, 2, 50, 111, 112, 113, 230, 500})
+      for (const int n_rows : {1, 3, 8, 9, 33, 128})
+        for (const int n_keys : {40, 112, 240, 480})
+          for (const bool causal : {false, true})
+            check(attention_kernels(isa), {n_rows, n_keys, 40, ElementType::kF32, causal, 16, 1.0F, window});
 }
 
 TEST(Attention, HugeScoresAreStable) {
@@ -181,9 +196,10 @@ TEST(Attention, NanStaysInItsRowAndInfiniteScoresFollowTheFormula) {
 
 TEST(Attention, BitsOfARowDoNotDependOnItsNeighbours) {
   for (const Isa isa : usable_isas()) {
-    for (const int part : {kAttentionFewRows, kAttentionMaxRows}) {
+    for (const auto& [part, window] : {std::pair(kAttentionFewRows, 0), std::pair(kAttentionMaxRows, 0),
+                                       std::pair(kAttentionFewRows, 115), std::pair(kAttentionMaxRows, 30)}) {
       const int n_rows = part;
-      Operands operands({n_rows, 250, 64, ElementType::kF16, true, 16});
+      Operands operands({n_rows, 250, 64, ElementType::kF16, true, 16, 1.0F, window});
       const std::vector<float> whole = operands.run(attention_kernels(isa));
       const int first = part == kAttentionFewRows ? 3 : 37;
       const int n = part == kAttentionFewRows ? 2 : 50;

@@ -69,6 +69,11 @@ inline bool has_offsets(const KeyValueRows& kv, const BlockRows& rows, int n, in
   return false;
 }
 
+/// First key that row `row` sees.
+inline int first_key(const AttentionBlock& block, int row) {
+  return block.first_visible != nullptr ? block.first_visible[row] : 0;
+}
+
 inline ptrdiff_t round_up(ptrdiff_t n, ptrdiff_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace

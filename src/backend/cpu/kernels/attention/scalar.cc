@@ -38,11 +38,12 @@ double score(const AttentionBlock& a, int row, const float* key) {
 
 void attend(const AttentionBlock& a, int row, double* output) {
   double top = -std::numeric_limits<double>::infinity();
-  for (int j = 0; j < a.n_visible[row]; ++j) top = std::fmax(top, score(a, row, load_pair(a, j).key));
+  const int first = first_key(a, row);
+  for (int j = first; j < a.n_visible[row]; ++j) top = std::fmax(top, score(a, row, load_pair(a, j).key));
   const double shift = std::isinf(top) && top < 0 ? 0 : top;
   double sum = 0;
   for (int d = 0; d < a.head_dim; ++d) output[d] = 0;
-  for (int j = 0; j < a.n_visible[row]; ++j) {
+  for (int j = first; j < a.n_visible[row]; ++j) {
     const Pair pair = load_pair(a, j);
     const double weight = std::exp(score(a, row, pair.key) - shift);
     sum += weight;
