@@ -83,6 +83,9 @@ def open_model(directory):
         processor = transformers.AutoProcessor.from_pretrained(directory, backend="pil")
     except TypeError:
         processor = transformers.AutoProcessor.from_pretrained(directory, use_fast=False)
+    except ImportError:  # of videos there is none on Pillow
+        processor = transformers.AutoProcessor.from_pretrained(directory)
+        processor.image_processor = transformers.AutoImageProcessor.from_pretrained(directory, backend="pil")
     complete_processor(processor, config)
     return model, processor
 
@@ -94,6 +97,8 @@ def complete_processor(processor, config):
         processor.patch_size = vision.patch_size
         processor.vision_feature_select_strategy = config.vision_feature_select_strategy
         processor.num_additional_image_tokens = 1 if "clip" in vision.model_type else 0  # the class token
+    if hasattr(processor, "num_query_tokens") and processor.num_query_tokens is None:
+        processor.num_query_tokens = config.num_query_tokens
 
 
 def make_inputs(processor, parts, out):
@@ -124,9 +129,8 @@ def record_taps(model, store):
             if STAGES.search(name) or BLOCKS.search(name) or FIRST_BLOCK.search(name)]
 
 
-def run_case(model, processor, parts, out, arguments, with_taps):
+def run_case(model, processor, parts, prompt, inputs, arguments, with_taps):
     import torch
-    prompt, inputs = make_inputs(processor, parts, out)
     store = {}
     for name, value in inputs.items():
         if torch.is_tensor(value):
@@ -160,7 +164,8 @@ def main():
     for name, *parts in arguments.case or standard_cases(arguments.out):
         if not parts or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             sys.exit(f"--case {name}: a name of letters and digits, then at least one part")
-        case, store = run_case(model, processor, take_parts(parts, arguments.out), arguments.out, arguments,
+        parts = take_parts(parts, arguments.out)
+        case, store = run_case(model, processor, parts, *make_inputs(processor, parts, arguments.out), arguments,
                                len(report["cases"]) < arguments.taps)
         save_file({key: value.contiguous() for key, value in store.items()}, str(arguments.out / f"{name}.safetensors"))
         report["cases"].append({"name": name, **case})
