@@ -102,6 +102,8 @@ def complete_processor(processor, config):
         processor.patch_size = vision.patch_size
         processor.vision_feature_select_strategy = config.vision_feature_select_strategy
         processor.num_additional_image_tokens = 1 if "clip" in vision.model_type else 0  # the class token
+    if hasattr(processor, "num_query_tokens") and processor.num_query_tokens is None:
+        processor.num_query_tokens = config.num_query_tokens
 
 
 def make_video_inputs(processor, parts, fps, out):
@@ -150,12 +152,11 @@ def record_taps(model, store):
             if STAGES.search(name) or BLOCKS.search(name) or FIRST_BLOCK.search(name)]
 
 
-def run_case(model, processor, parts, out, arguments, with_taps, fps=None):
+def run_case(model, processor, parts, prompt, inputs, arguments, with_taps, fps=None):
     import torch
-    prompt, inputs = make_inputs(processor, parts, out) if fps is None else make_video_inputs(processor, parts, fps, out)
     store = {}
     for name, value in inputs.items():
-        if torch.is_tensor(value) and not (arguments.without_pixels and name.startswith("pixel_values")):
+        if torch.is_tensor(value) and not (getattr(arguments, "without_pixels", False) and name.startswith("pixel_values")):
             store["input." + name] = value.long() if value.dtype == torch.bool else value.clone()
     hooks = record_taps(model, store) if with_taps else []
     stop = model.generation_config.eos_token_id if arguments.to_stop else None
@@ -190,8 +191,10 @@ def main():
     for name, fps, parts in cases or [(name, None, parts) for name, *parts in standard_cases(arguments.out)]:
         if not parts or not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             sys.exit(f"--case {name}: a name of letters and digits, then at least one part")
-        case, store = run_case(model, processor, take_parts(parts, arguments.out), arguments.out, arguments,
-                               len(report["cases"]) < arguments.taps, None if fps is None else float(fps))
+        parts = take_parts(parts, arguments.out)
+        fps = None if fps is None else float(fps)
+        made = make_inputs(processor, parts, arguments.out) if fps is None else make_video_inputs(processor, parts, fps, arguments.out)
+        case, store = run_case(model, processor, parts, *made, arguments, len(report["cases"]) < arguments.taps, fps)
         save_file({key: value.contiguous() for key, value in store.items()}, str(arguments.out / f"{name}.safetensors"))
         report["cases"].append({"name": name, **case})
         print(f"{name}: {len(case['input_ids'])} tokens, {sum(key.startswith('tap.') for key in store)} taps, "

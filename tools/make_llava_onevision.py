@@ -121,7 +121,7 @@ def main():
     subprocess.run([sys.executable, HERE / "make_golden.py", OUT, OUT, "--taps", "1", "--steps", "8",
                     "--case", "capped_image", OUT / "a.png", "What is in the picture?",
                     "--case", "two_images", OUT / "b.png", OUT / "a.png", "Compare.",
-                    "--video", "video", *frames, "What happens?"], check=True)
+                    "--video", "video", "2", *frames, "What happens?"], check=True)
     drop_pixels(OUT / "two_images.safetensors")
     for path in OUT.glob("*.safetensors"):
         path.chmod(0o644)

@@ -13,7 +13,7 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from make_golden import run_case, take_parts  # noqa: E402
+from make_golden import make_inputs, run_case, take_parts  # noqa: E402
 
 SOURCE = HERE.parent / "tests/data/golden/qwen2_vl"
 OUT = HERE.parent / "tests/data/golden/qwen2_vl_sliding"
@@ -77,7 +77,8 @@ def write_golden(config):
                                                                          attn_implementation="eager").eval()
     parts = take_parts([str(OUT / "a.png"), "What is in the picture?"], OUT)
     arguments = argparse.Namespace(steps=8, to_stop=False)
-    case, store = run_case(model, Processor(config), parts, OUT, arguments, True)
+    processor = Processor(config)
+    case, store = run_case(model, processor, parts, *make_inputs(processor, parts, OUT), arguments, True)
     save_file({key: value.contiguous() for key, value in store.items()}, str(OUT / "one_image.safetensors"))
     report = {"reference": f"transformers {transformers.__version__}, float32, eager", "cases": [{"name": "one_image", **case}]}
     (OUT / "golden.json").write_text(json.dumps(report, indent=1, ensure_ascii=False), encoding="utf-8")

@@ -125,8 +125,8 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
     throw error.with_context("EngineOptions::kv_cache_dtype");
   }
   out.replay_steps = options.replay_steps;
-  out.visual_cache_bytes = options.vision_cache_bytes;
-  out.max_kept_sequences = options.max_cached_prefixes;
+  out.vision_embedding_cache_bytes = options.vision_cache_bytes;
+  out.max_cached_prefixes = options.max_cached_prefixes;
   return out;
 }
 

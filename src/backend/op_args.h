@@ -90,7 +90,8 @@ struct KvGeometry {
 };
 
 /// One sequence of a step: which rows of the batch are its new tokens and where its keys and values lie.
-/// Token t of the sequence is in page pages[t / page_tokens], row t % page_tokens.
+/// What has cache index i, the i-th token that was written, lies in page pages[i / page_tokens], row
+/// i % page_tokens; token positions (rotary angles) are another count.
 struct KvSequence {
   std::int32_t first_row = 0;           // first row of the batch
   std::int32_t n_rows = 0;              // new tokens in this step

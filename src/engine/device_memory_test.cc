@@ -60,7 +60,8 @@ struct Answers {
 };
 
 Answers answer(LoadedModel& model, bool replay) {
-  Engine engine(model, {.max_context_tokens = 512, .replay_steps = replay, .visual_cache_bytes = 1 << 20});
+  Engine engine(model,
+                {.max_context_tokens = 512, .replay_steps = replay, .vision_embedding_cache_bytes = 1 << 20});
   Answers out;
   const auto take = [&](const TensorView& logits) {
     out.logits.insert(out.logits.end(), logits.cf32(), logits.cf32() + logits.numel());

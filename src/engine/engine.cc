@@ -59,11 +59,11 @@ std::string_view to_string(FinishReason reason) noexcept {
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      vision_embeddings_(model.backend(), options.visual_cache_bytes),
+      vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes),
       scheduler_({.max_batch_tokens = options.max_batch_tokens, .max_sequences = options.max_sequences}) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
-      options_.max_sequences < 1 || options_.max_kept_sequences < 0)
+      options_.max_sequences < 1 || options_.max_cached_prefixes < 0)
     fail(ErrorCode::kInvalidArgument, "engine: sizes must be positive");
   if (options_.max_context_tokens == 0) options_.max_context_tokens = info.max_context_tokens;
   if (options_.max_context_tokens > info.max_context_tokens)
@@ -82,8 +82,8 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                          .replay_steps = options_.replay_steps,
                          .check_numerics = model.checks_numerics()});
   pool_ = std::make_unique<BlockPool>(runner_->kv_cache());
-  prefix_cache_ = std::make_unique<PrefixCache>(*pool_, static_cast<std::size_t>(options_.max_kept_sequences),
-                                                info.max_shareable_tokens);
+  prefix_cache_ = std::make_unique<PrefixCache>(
+      *pool_, static_cast<std::size_t>(options_.max_cached_prefixes), info.max_shareable_tokens);
 }
 
 Engine::~Engine() = default;

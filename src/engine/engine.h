@@ -38,8 +38,8 @@ struct EngineOptions {
   // The bits are the same.
   bool replay_steps = true;
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
-  std::size_t visual_cache_bytes = 0;  // rows of pictures seen lately, see VisionEmbeddingCache
-  int max_kept_sequences = 0;  // finished sequences whose keys and values others may use, see PrefixCache
+  std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
+  int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
 };
 
 class Engine {

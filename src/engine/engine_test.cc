@@ -205,7 +205,7 @@ TEST_F(EngineTest, ASteadyStepTakesNoMemoryFromTheArena) {
 // Loaded with check_numerics, an engine names the part in which the first NaN appears, and answers the same.
 TEST_F(EngineTest, NumericsAreCheckedWhenTheModelWasLoadedSo) {
   const auto checking = LoadedModel::open(kModel, {.n_threads = 2, .check_numerics = true});
-  Engine engine(*checking, {.visual_cache_bytes = std::size_t{1} << 20});
+  Engine engine(*checking, {.vision_embedding_cache_bytes = std::size_t{1} << 20});
   for (int i = 0; i < 2; ++i)
     EXPECT_EQ(
         engine.generate(checking->prepare(question("Which shape is orange?", {"0000.png"})), greedy()).text,
@@ -291,8 +291,8 @@ TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
 EngineOptions keeping(KvDType dtype = KvDType::kF32) {
   EngineOptions out;
   out.kv_cache_dtype = dtype;
-  out.max_kept_sequences = 1;
-  out.visual_cache_bytes = std::size_t{16} << 20;
+  out.max_cached_prefixes = 1;
+  out.vision_embedding_cache_bytes = std::size_t{16} << 20;
   return out;
 }
 
@@ -382,7 +382,7 @@ TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
   EngineOptions options = keeping();
   options.max_context_tokens = 192;
   options.kv_cache_tokens = 192;
-  options.max_kept_sequences = 4;
+  options.max_cached_prefixes = 4;
   Engine engine(model(), options);
   std::vector<Engine::RequestId> ids;
   const char* pictures[] = {"0000.png", "0001.png", "0002.png", "0000.png", "0001.png"};
@@ -408,13 +408,13 @@ TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
 
 TEST_F(EngineTest, TheVisualCacheHoldsWhatItMay) {
   EngineOptions options = keeping();
-  options.max_kept_sequences = 0;
+  options.max_cached_prefixes = 0;
   const auto ask = [&](Engine& engine, const char* name) {
     return engine.generate(model().prepare(question("Which shape is orange?", {name})), greedy(3)).token_ids;
   };
   const std::size_t one_picture =
       64 * static_cast<std::size_t>(model().info().hidden_size) * sizeof(float);  // 64 tokens
-  options.visual_cache_bytes = 2 * one_picture;
+  options.vision_embedding_cache_bytes = 2 * one_picture;
   Engine engine(model(), options);
   const auto first = ask(engine, "0000.png");
   ask(engine, "0001.png");
@@ -425,7 +425,7 @@ TEST_F(EngineTest, TheVisualCacheHoldsWhatItMay) {
   EXPECT_EQ(engine.n_media_encoded(), 3);
   ask(engine, "0001.png");
   EXPECT_EQ(engine.n_media_encoded(), 4);
-  options.visual_cache_bytes = one_picture - 1;
+  options.vision_embedding_cache_bytes = one_picture - 1;
   Engine small(model(), options);
   ask(small, "0000.png");
   EXPECT_EQ(ask(small, "0000.png"), first);

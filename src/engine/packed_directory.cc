@@ -76,12 +76,11 @@ Json PackedConfig::to_json() const {
 
 PackedConfig PackedConfig::parse(const JsonView& json) {
   const std::int64_t version = json.at("format_version").as_int(1);
-  if (version > kPackedFormatVersion)
-    fail(
-        ErrorCode::kUnsupported,
-        "{}.format_version: {}; this program reads versions up to {}: convert the original checkpoint again, "
-        "or use a newer program",
-        json.path(), version, kPackedFormatVersion);
+  if (version != kPackedFormatVersion)
+    fail(ErrorCode::kUnsupported,
+         "{}.format_version: {}; this program reads version {}: convert the original checkpoint again, or "
+         "use the program that wrote it",
+         json.path(), version, kPackedFormatVersion);
   PackedConfig out;
   out.formats = {read_format(json.at("weights")), read_format(json.at("vision_weights")),
                  read_format(json.at("lm_head"))};

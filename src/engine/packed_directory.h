@@ -22,7 +22,7 @@ bool is_packed_directory(const Json& config);
 /// none.
 std::optional<std::string> foreign_quantization(const JsonView& config);
 
-/// What quantization_config says. Throws Error(kUnsupported) for a newer version, kInvalidFile naming a
+/// What quantization_config says. Throws Error(kUnsupported) for another version, kInvalidFile naming a
 /// field.
 struct PackedConfig {
   WeightFormats formats;

@@ -112,7 +112,7 @@ TEST(Preemption, AfterASharedBeginningThePictureIsEncodedWhenItIsNeeded) {
   Engine engine(model(), {.max_context_tokens = 192,
                           .kv_cache_tokens = 320,
                           .kv_cache_dtype = KvDType::kF32,
-                          .max_kept_sequences = 1});
+                          .max_cached_prefixes = 1});
   SamplingParams one_token = long_answer();
   one_token.max_tokens = 1;
   engine.generate(ask(kQuestions[1].text, kQuestions[1].picture), one_token);
@@ -134,7 +134,7 @@ TEST(Preemption, AfterASharedBeginningThePictureIsEncodedWhenItIsNeeded) {
 
 TEST(SharedBeginnings, SeveralSequencesAtOnceHoldOneCopy) {
   const std::vector<GenerationResult> alone = answers_alone();
-  Engine engine(model(), {.kv_cache_dtype = KvDType::kF32, .max_kept_sequences = 1});
+  Engine engine(model(), {.kv_cache_dtype = KvDType::kF32, .max_cached_prefixes = 1});
   SamplingParams one_token = long_answer();
   one_token.max_tokens = 1;
   engine.generate(ask(kQuestions[0].text, kQuestions[0].picture), one_token);

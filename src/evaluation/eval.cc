@@ -108,7 +108,7 @@ class Evaluation {
       options.kv_cache_tokens = options.max_context_tokens * (options_.n_sequences + 1);
       options.max_sequences = options_.n_sequences;
       options.kv_cache_dtype = options_.kv_cache_dtype;
-      options.visual_cache_bytes = options_.visual_cache_bytes;
+      options.vision_embedding_cache_bytes = options_.vision_embedding_cache_bytes;
       if (engine_) n_encoded_before_ += engine_->n_media_encoded();
       engine_ = std::make_unique<Engine>(model_, options);
     }
@@ -151,11 +151,12 @@ class Evaluation {
 
   Engine& reference_engine(std::int64_t max_context_tokens) {
     if (!reference_ || reference_->max_context_tokens() < max_context_tokens)
-      reference_ = std::make_unique<Engine>(*options_.reference,
-                                            EngineOptions{.max_context_tokens = max_context_tokens,
-                                                          .max_sequences = 1,
-                                                          .kv_cache_dtype = KvDType::kF32,
-                                                          .visual_cache_bytes = options_.visual_cache_bytes});
+      reference_ = std::make_unique<Engine>(
+          *options_.reference,
+          EngineOptions{.max_context_tokens = max_context_tokens,
+                        .max_sequences = 1,
+                        .kv_cache_dtype = KvDType::kF32,
+                        .vision_embedding_cache_bytes = options_.vision_embedding_cache_bytes});
     return *reference_;
   }
 

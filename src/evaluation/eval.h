@@ -81,7 +81,7 @@ struct EvalOptions {
   KvDType kv_cache_dtype = KvDType::kF16;
   LoadedModel* reference =
       nullptr;  // to take divergences from, with float32 keys and values; needs `likelihood`
-  std::size_t visual_cache_bytes = std::size_t{64} << 20;  // pictures kept from earlier questions
+  std::size_t vision_embedding_cache_bytes = std::size_t{64} << 20;  // pictures kept from earlier questions
 };
 
 /// `progress` (may be empty) is told how many questions are done.

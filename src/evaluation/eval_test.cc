@@ -94,7 +94,7 @@ TEST(Eval, APictureIsEncodedOnce) {
   std::set<std::string> pictures;
   for (const EvalQuestion& q : questions) pictures.insert(q.image);
   const EvalReport shared = evaluate(*model, scenes, questions, {});
-  const EvalReport apart = evaluate(*model, scenes, questions, {.visual_cache_bytes = 0});
+  const EvalReport apart = evaluate(*model, scenes, questions, {.vision_embedding_cache_bytes = 0});
   EXPECT_EQ(shared.n_pictures_encoded, static_cast<std::int64_t>(pictures.size()) + 1);  // and the blank one
   EXPECT_EQ(apart.n_pictures_encoded, 3 * 70);  // likelihood, answer, control
   EXPECT_EQ(shared.total().n_right, apart.total().n_right);

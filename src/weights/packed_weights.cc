@@ -25,8 +25,8 @@ ActivationQuant read_activation_quant(const JsonView& json) {
     if (!std::isfinite(value)) json.at(name).fail_expected("a float32");
     return value;
   };
-  const ActivationQuant out{number("step"), number("offset")};
-  if (!(out.step >= std::numeric_limits<float>::min())) json.at("step").fail_expected("a number above zero");
+  const ActivationQuant out{number("scale"), number("offset")};
+  if (!(out.step >= std::numeric_limits<float>::min())) json.at("scale").fail_expected("a number above zero");
   return out;
 }
 
@@ -41,7 +41,7 @@ StoredLinear read_linear(const JsonView& json) {
                    .biases = read_names(json.at("biases")),
                    .activation_quant = {},
                    .arrays = read_names(json.at("arrays"))};
-  if (const auto grid = json.find("input_grid")) out.activation_quant = read_activation_quant(*grid);
+  if (const auto quant = json.find("activation_quant")) out.activation_quant = read_activation_quant(*quant);
   std::int64_t sum = 0;
   for (const JsonView& n : json.at("n_rows").items()) {
     out.n_rows.push_back(n.as_int(1, kMost));
@@ -75,8 +75,8 @@ Json PackedIndex::to_json() const {
                               {"n_rows", linear.n_rows},
                               {"biases", linear.biases},
                               {"arrays", linear.arrays}});
-    if (const ActivationQuant& grid = linear.activation_quant; grid.step > 0)
-      out["linears"].back()["input_grid"] = {{"step", grid.step}, {"offset", grid.offset}};
+    if (const ActivationQuant& quant = linear.activation_quant; quant.step > 0)
+      out["linears"].back()["activation_quant"] = {{"scale", quant.step}, {"offset", quant.offset}};
   }
   out["blake2b"] = checksums;
   return out;
@@ -85,12 +85,11 @@ Json PackedIndex::to_json() const {
 PackedIndex PackedIndex::parse(const JsonView& json) {
   PackedIndex out;
   out.version = json.at("format_version").as_int(1);
-  if (out.version > kPackedFormatVersion)
-    fail(
-        ErrorCode::kUnsupported,
-        "{}: packed weights of format version {}; this program reads versions up to {}: convert the original "
-        "checkpoint again, or use a newer program",
-        json.path(), out.version, kPackedFormatVersion);
+  if (out.version != kPackedFormatVersion)
+    fail(ErrorCode::kUnsupported,
+         "{}: packed weights of format version {}; this program reads version {}: convert the original "
+         "checkpoint again, or use the program that wrote it",
+         json.path(), out.version, kPackedFormatVersion);
   for (const JsonView& item : json.at("linears").items()) {
     if (static_cast<std::int64_t>(out.linears.size()) == kMostLinears)
       json.at("linears").fail_expected(fmt::format("at most {} linears", kMostLinears));

@@ -19,7 +19,7 @@
 namespace triptych {
 
 /// The version this program writes, and the newest it reads.
-inline constexpr std::int64_t kPackedFormatVersion = 1;
+inline constexpr std::int64_t kPackedFormatVersion = 2;
 
 /// A linear of the file: which published matrices it was made of, and its arrays.
 struct StoredLinear {

@@ -273,17 +273,17 @@ TEST(Convert, Calibration) {
   EXPECT_EQ(
       triptych({"run", out.string(), "--image", picture, "--prompt", "x", "--max-tokens", "1"}).exit_code, 0);
   EXPECT_THAT(triptych({"inspect", out.string()}).out, HasSubstr("activations of the tower: static"));
-  int n_grids = 0;
+  int n_static = 0;
   const json index = json::parse(read_file(out / "triptych.json"));
   for (const json& linear : index["linears"]) {
     // No model reads the tower's last layer.
     const std::string name = linear["name"];
-    const bool has_grid =
+    const bool is_static =
         name.find("language_model") == std::string::npos && name.find("layers.3.") == std::string::npos;
-    EXPECT_EQ(linear.contains("input_grid"), has_grid) << name;
-    n_grids += linear.contains("input_grid") ? 1 : 0;
+    EXPECT_EQ(linear.contains("activation_quant"), is_static) << name;
+    n_static += linear.contains("activation_quant") ? 1 : 0;
   }
-  EXPECT_GT(n_grids, 3);
+  EXPECT_GT(n_static, 3);
 
   const std::string model = kModel.string(), x = (scratch.path() / "x").string();
   expect_bad_input(
@@ -329,11 +329,15 @@ class DamagedTest : public testing::Test {
   std::filesystem::path out_;
 };
 
-TEST_F(DamagedTest, VersionsOfTheFuture) {
-  edit_index([](json& d) { d["format_version"] = 2; });
-  expect_bad_input(run(), "this program reads versions up to 1");
-  edit("config.json", [](json& d) { d["quantization_config"]["format_version"] = 7; });
-  expect_bad_input(run(), "this program reads versions up to 1");
+TEST_F(DamagedTest, OtherVersions) {
+  for (const int version : {1, 3}) {
+    edit_index([&](json& d) { d["format_version"] = version; });
+    expect_bad_input(run(), "this program reads version 2");
+  }
+  for (const int version : {1, 7}) {
+    edit("config.json", [&](json& d) { d["quantization_config"]["format_version"] = version; });
+    expect_bad_input(run(), "this program reads version 2");
+  }
 }
 
 TEST_F(DamagedTest, ChangedIndexAndHeader) {
@@ -358,17 +362,17 @@ TEST_F(DamagedTest, IndexThatDoesNotFit) {
   expect_bad_input(changed([](json& d) { d["blake2b"].erase(d["blake2b"].begin()); }), "tensors");
 }
 
-TEST_F(DamagedTest, Grids) {
-  const auto with_grid = [&](const json& grid) {
-    edit_index([&](json& d) { d["linears"][0]["input_grid"] = grid; });
+TEST_F(DamagedTest, ActivationQuantization) {
+  const auto with_quant = [&](const json& quant) {
+    edit_index([&](json& d) { d["linears"][0]["activation_quant"] = quant; });
     return run();
   };
-  expect_bad_input(with_grid({{"step", 0}, {"offset", 1}}), "step:");
-  expect_bad_input(with_grid({{"step", -1}, {"offset", 1}}), "step:");
-  expect_bad_input(with_grid({{"step", 1e-42}, {"offset", 1}}), "step:");
-  expect_bad_input(with_grid({{"step", 1}, {"offset", 1e300}}), "offset:");
-  expect_bad_input(with_grid({{"step", 1}}), "offset");
-  expect_bad_input(with_grid(3), "input_grid");
+  expect_bad_input(with_quant({{"scale", 0}, {"offset", 1}}), "scale:");
+  expect_bad_input(with_quant({{"scale", -1}, {"offset", 1}}), "scale:");
+  expect_bad_input(with_quant({{"scale", 1e-42}, {"offset", 1}}), "scale:");
+  expect_bad_input(with_quant({{"scale", 1}, {"offset", 1e300}}), "offset:");
+  expect_bad_input(with_quant({{"scale", 1}}), "offset");
+  expect_bad_input(with_quant(3), "activation_quant");
 }
 
 TEST_F(DamagedTest, WeightFile) {

@@ -19,8 +19,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     fuzz::require(again.to_json() == index.to_json(), "what is written is read as it was");
     const auto memory = std::make_shared<Tensor>(Tensor::zeros(DType::kU8, {4096}));
     WeightTable table;
-    for (const char* name : {"a.weight.panels", "a.weight.column_scales", "a.weight.grid_bias", "b.weight",
-                             "a.weight[0:4].panels", "a.weight[4:8].column_scales", "c.weight[0:12].panels"})
+    for (const char* name :
+         {"a.weight.panels", "a.weight.column_scales", "a.weight.compensated_bias", "b.weight",
+          "a.weight[0:4].panels", "a.weight[4:8].column_scales", "c.weight[0:12].panels"})
       table.add({name, memory->view(), memory, "fuzz"});
     PackedWeights weights(table, index);
     weights.rename([](std::string_view name) { return "x." + std::string(name); });

@@ -24,7 +24,8 @@ CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
     panels_ = WeightArray::borrow(spec, "panels", DType::kU8, panels);
     scales_ = WeightArray::borrow_finite(spec, "column_scales", {n_panels * kWidth});
     quant_ = spec.packed()->activation_quant;
-    if (quant_.step > 0) quant_bias_ = WeightArray::borrow_finite(spec, "grid_bias", {n_panels * kWidth});
+    if (quant_.step > 0)
+      compensated_bias_ = WeightArray::borrow_finite(spec, "compensated_bias", {n_panels * kWidth});
     return;
   }
   panels_ = WeightArray::make(runtime.weight_memory, "panels", DType::kU8, panels);
@@ -32,17 +33,19 @@ CpuLinearS8::CpuLinearS8(Runtime& runtime, const LinearSpec& spec) {
   make_panels(runtime, spec, n_out_, n_in_, [&](std::int64_t i) { quantize_panel(runtime, spec, i); });
   quant_ = spec.activation_quant;
   if (quant_.step == 0) return;
-  quant_bias_ = WeightArray::make(runtime.weight_memory, "grid_bias", DType::kF32, {n_panels * kWidth});
-  bias_with_offset(runtime, quant_.offset, quant_bias_.f32());
+  compensated_bias_ =
+      WeightArray::make(runtime.weight_memory, "compensated_bias", DType::kF32, {n_panels * kWidth});
+  bias_with_offset(runtime, quant_.offset, compensated_bias_.f32());
 }
 
 std::size_t CpuLinearS8::owned_bytes() const noexcept {
-  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes() + quant_bias_.owned_bytes();
+  return panels_.owned_bytes() + scales_.owned_bytes() + bias_.owned_bytes() +
+         compensated_bias_.owned_bytes();
 }
 
 std::vector<PackedArray> CpuLinearS8::packed() const {
   std::vector<PackedArray> out;
-  for (const WeightArray* array : {&panels_, &scales_, &bias_, &quant_bias_}) array->append_to(out);
+  for (const WeightArray* array : {&panels_, &scales_, &bias_, &compensated_bias_}) array->append_to(out);
   return out;
 }
 
@@ -115,7 +118,7 @@ QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) con
 
 // [N rounded up to 64] or null; parameters of the call come before the weight's own.
 const float* CpuLinearS8::bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const {
-  if (quant_of_call.step == 0) return quant_.step > 0 ? quant_bias_.f32() : bias_.f32();
+  if (quant_of_call.step == 0) return quant_.step > 0 ? compensated_bias_.f32() : bias_.f32();
   if (quant_of_call.offset == 0) return bias_.f32();
   float* out = runtime.second_scratch(static_cast<std::size_t>(ceil_div(n_out_, kWidth) * kWidth));
   bias_with_offset(runtime, quant_of_call.offset, out);

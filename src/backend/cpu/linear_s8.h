@@ -45,7 +45,7 @@ class CpuLinearS8 final : public QuantizedLinear {
   QuantizedRows rows_of(Runtime& runtime, const LinearArgs& args) const;
   const float* bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const;
   std::size_t total_bytes() const noexcept {
-    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + quant_bias_.size_bytes();
+    return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + compensated_bias_.size_bytes();
   }
   /// A stored row; `codes` [n_in] become w + 128.
   void take_row(const LinearSpec& spec, const QuantizedRow& stored, std::int64_t row, std::uint8_t* codes);
@@ -57,7 +57,7 @@ class CpuLinearS8 final : public QuantizedLinear {
   WeightArray scales_;  // [N rounded up to 64], zero beyond N
   WeightArray bias_;    // the same, or empty
   ActivationQuant quant_;
-  WeightArray quant_bias_;  // with static activations: bias + offset * sum_k w
+  WeightArray compensated_bias_;  // with static activations: bias + offset * sum_k w
 };
 
 }  // namespace triptych::cpu

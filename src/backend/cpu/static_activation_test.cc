@@ -174,7 +174,7 @@ TEST(ActivationQuant, StoredLinearsGiveTheSameBits) {
   spec.parts[0].source = packed;
   EXPECT_EQ(floats(cx.linear(*backend->prepare_linear(spec), x)), expected_dynamic);
   packed.activation_quant = kQuant;
-  std::erase_if(packed.arrays, [](const PackedArray& array) { return array.name == "grid_bias"; });
+  std::erase_if(packed.arrays, [](const PackedArray& array) { return array.name == "compensated_bias"; });
   spec.parts[0].source = packed;
   EXPECT_THROW(backend->prepare_linear(spec), Error);
 }
