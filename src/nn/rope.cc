@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numbers>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "nn/config_numbers.h"
 

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include <nlohmann/json.hpp>
+
 #include "engine/engine.h"
 #include "engine/load.h"
 #include "io/mapped_file.h"
