@@ -17,10 +17,6 @@ namespace {
 constexpr std::size_t kMostSpare_bytes = std::size_t{16} << 20;
 
 constexpr std::size_t kUnit_bytes = PageHeap::kUnit_bytes;
-constexpr std::size_t kSlabOfSmall_bytes = 64 * 1024;
-constexpr std::uint32_t kTileObjects = 8;  // of a slab
-// Squares of 64 and of 128 elements of 4 bits to 32 bits; 2 KiB, the least, is a small size.
-constexpr std::size_t kTile_bytes[] = {4096, 8192, 16384, 32768, 65536};
 constexpr std::int64_t kStretch_calls = 1024;
 
 // What a unit's tag says, when not zero.
@@ -48,13 +44,6 @@ MemoryPool::MemoryPool(const MemoryPoolOptions& options)
       heap_(options.huge_pages == HugePages::kReserved ? HugePages::kNone : options.huge_pages,
             options.region_bytes) {
   if (options.huge_pages == HugePages::kReserved) heap_.set_huge_pages(HugePages::kReserved);
-  // Four sizes to each doubling: at most a fifth is lost above 256 bytes.
-  std::size_t units = 0;
-  for (const std::size_t n : {1U, 2U, 3U, 4U, 5U, 6U, 7U, 8U, 10U, 12U, 14U, 16U, 20U, 24U, 28U, 32U}) {
-    for (; units <= n; ++units) small_class_[units] = static_cast<std::uint8_t>(classes_.size());
-    add_class(n * kAlignment_bytes);
-  }
-  for (const std::size_t size_bytes : kTile_bytes) add_class(size_bytes);
 }
 
 MemoryPool::~MemoryPool() {
@@ -69,35 +58,23 @@ MemoryPool& MemoryPool::process() {
   return pool;
 }
 
-void MemoryPool::add_class(std::size_t object_bytes) {
-  SlabClass c;
-  c.object_bytes = object_bytes;
-  c.n_objects = object_bytes <= kMaxSmall_bytes
-                    ? static_cast<std::uint32_t>(kSlabOfSmall_bytes / object_bytes)
-                    : kTileObjects;
-  classes_.push_back(std::move(c));
-}
-
 void MemoryPool::add_size(std::size_t size_bytes) {
   const std::scoped_lock lock(mutex_);
-  TRIPTYCH_CHECK(size_bytes <= kMaxClass_bytes, "a slab class of {} bytes", size_bytes);
-  const std::size_t granted = rounded(size_bytes + guard_bytes_, kUnit_bytes);
-  if (granted > kMaxSmall_bytes && class_of(granted) < 0) add_class(granted);
+  TRIPTYCH_CHECK(size_bytes <= kMaxObject_bytes, "a slab class of {} bytes", size_bytes);
+  const std::size_t object_bytes = rounded(size_bytes + guard_bytes_, kUnit_bytes);
+  if (class_of(object_bytes) < 0) classes_.push_back({.object_bytes = object_bytes, .usable = {}});
 }
 
 int MemoryPool::class_of(std::size_t size_bytes) const noexcept {
-  if (size_bytes <= kMaxSmall_bytes)
-    return small_class_[(size_bytes + kAlignment_bytes - 1) / kAlignment_bytes];
   const std::size_t whole = rounded(size_bytes, kUnit_bytes);
-  for (std::size_t i = small_class_[kMaxSmall_bytes / kAlignment_bytes] + std::size_t{1}; i < classes_.size();
-       ++i)
+  for (std::size_t i = 0; i < classes_.size(); ++i)
     if (classes_[i].object_bytes == whole) return static_cast<int>(i);
   return -1;
 }
 
 bool MemoryPool::add_slab(int size_class) {
   SlabClass& c = classes_[static_cast<std::size_t>(size_class)];
-  const std::size_t n_units = rounded(c.object_bytes * c.n_objects, kUnit_bytes) / kUnit_bytes;
+  const std::size_t n_units = c.object_bytes * kSlabObjects / kUnit_bytes;
   c.usable.reserve(c.usable.size() + 1);
   if (unused_slabs_.empty()) {
     unused_slabs_.reserve(slabs_.size() + 1);
@@ -110,10 +87,8 @@ bool MemoryPool::add_slab(int size_class) {
   unused_slabs_.pop_back();
   Slab& slab = slabs_[index];
   slab.data = data;
-  slab.n_free = c.n_objects;
-  slab.size_class = static_cast<std::uint16_t>(size_class);
-  std::fill(std::begin(slab.free), std::end(slab.free), 0);
-  for (std::uint32_t i = 0; i < c.n_objects; ++i) slab.free[i / 64] |= std::uint64_t{1} << (i % 64);
+  slab.size_class = static_cast<std::uint32_t>(size_class);
+  slab.free = kAllFree;
   for (std::size_t u = 0; u < n_units; ++u) heap_.tag(data + u * kUnit_bytes) = index + 1;
   TRIPTYCH_POISON(data, n_units * kUnit_bytes);
   c.usable.push_back(index);
@@ -124,12 +99,9 @@ std::byte* MemoryPool::take_object(int size_class) {
   SlabClass& c = classes_[static_cast<std::size_t>(size_class)];
   if (c.usable.empty() && !add_slab(size_class)) return nullptr;
   Slab& slab = slabs_[c.usable.back()];
-  std::uint32_t word = 0;
-  while (slab.free[word] == 0) ++word;
-  const std::uint32_t object = word * 64 + static_cast<std::uint32_t>(std::countr_zero(slab.free[word]));
-  slab.free[word] &= slab.free[word] - 1;
-  if (--slab.n_free == 0) c.usable.pop_back();
-  std::byte* data = slab.data + object * c.object_bytes;
+  std::byte* data = slab.data + static_cast<unsigned>(std::countr_zero(slab.free)) * c.object_bytes;
+  slab.free &= slab.free - 1;
+  if (slab.free == 0) c.usable.pop_back();
   heap_.back(data, c.object_bytes);
   stats_.granted_bytes += c.object_bytes;
   return data;
@@ -138,17 +110,17 @@ std::byte* MemoryPool::take_object(int size_class) {
 void MemoryPool::release_object(const Block& block) {
   Slab& slab = slabs_[block.slab];
   SlabClass& c = classes_[slab.size_class];
-  slab.free[block.object / 64] |= std::uint64_t{1} << (block.object % 64);
-  if (++slab.n_free == 1) c.usable.push_back(block.slab);
-  // An empty slab goes, unless it is the only one: a size that comes and goes should not make and drop slabs.
-  if (slab.n_free == c.n_objects && c.usable.size() > 1) drop_slab(block.slab);
+  if (slab.free == 0) c.usable.push_back(block.slab);
+  slab.free |= 1U << block.object;
+  // An empty slab goes, unless it is the only one: a page that comes and goes should not make and drop slabs.
+  if (slab.free == kAllFree && c.usable.size() > 1) drop_slab(block.slab);
 }
 
 void MemoryPool::drop_slab(std::uint32_t index) {
   Slab& slab = slabs_[index];
   SlabClass& c = classes_[slab.size_class];
   c.usable.erase(std::find(c.usable.begin(), c.usable.end(), index));
-  const std::size_t n_units = rounded(c.object_bytes * c.n_objects, kUnit_bytes) / kUnit_bytes;
+  const std::size_t n_units = c.object_bytes * kSlabObjects / kUnit_bytes;
   for (std::size_t u = 0; u < n_units; ++u) heap_.tag(slab.data + u * kUnit_bytes) = 0;
   heap_.release(slab.data, n_units);
   slab.data = nullptr;
@@ -234,7 +206,7 @@ MemoryPool::Block MemoryPool::find(const std::byte* data) {
   const SlabClass& c = classes_[slab.size_class];
   const auto offset = static_cast<std::size_t>(data - slab.data);
   const auto object = static_cast<std::uint32_t>(offset / c.object_bytes);
-  const bool handed_out = object < c.n_objects && (slab.free[object / 64] >> (object % 64) & 1) == 0;
+  const bool handed_out = (slab.free >> object & 1) == 0;
   if (offset % c.object_bytes != 0 || !handed_out) return {};
   return {c.object_bytes, tag - 1, object};
 }
@@ -298,8 +270,7 @@ void MemoryPool::note_use() noexcept {
 void MemoryPool::trim() {
   const std::scoped_lock lock(mutex_);
   for (std::uint32_t i = 0; i < slabs_.size(); ++i)
-    if (slabs_[i].data != nullptr && slabs_[i].n_free == classes_[slabs_[i].size_class].n_objects)
-      drop_slab(i);
+    if (slabs_[i].data != nullptr && slabs_[i].free == kAllFree) drop_slab(i);
   heap_.shrink_to(0);
   recent_peak_bytes_[0] = recent_peak_bytes_[1] = 0;
 }

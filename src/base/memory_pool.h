@@ -1,8 +1,7 @@
-// The memory that activations, packed weights, scratch, pictures and their rows live in. Two levels: slabs of
-// equal objects for small sizes and for the fixed tiles (64x64 and 128x128 elements of 1/2 to 4 bytes, and
-// sizes announced with add_size, e.g. pages of a cache), and spans of 4 KiB units from a buddy system
-// (page_heap.h) for the rest, over huge pages. Memory that is free beyond what was in use lately goes back to
-// the system. Slabs: Bonwick, "The Slab Allocator", USENIX 1994.
+// The memory that arenas, packed weights, pages of keys and values, scratch, pictures and their rows live in:
+// spans of 4 KiB units from a buddy system (page_heap.h) over huge pages, and slabs of equal objects for
+// sizes announced with add_size, which are pages of a cache. Memory that is free beyond what was in use
+// lately goes back to the system. Slabs: Bonwick, "The Slab Allocator", USENIX 1994.
 #pragma once
 
 #include <cstddef>
@@ -43,6 +42,7 @@ struct MemoryPoolStats {
 class MemoryPool {
  public:
   static constexpr std::size_t kAlignment_bytes = 64;
+  static constexpr std::size_t kMaxObject_bytes = std::size_t{1} << 20;  // of a slab
 
   explicit MemoryPool(const MemoryPoolOptions& options = {});
   ~MemoryPool();
@@ -58,7 +58,8 @@ class MemoryPool {
   /// with check_bounds, for a block that was written past its end.
   void release(std::byte* data);
 
-  /// Makes `size_bytes` (at most 1 MiB) a slab class: such blocks are taken and released in constant time.
+  /// Makes `size_bytes` (at most kMaxObject_bytes) a slab class: such blocks lie beside each other, eight to
+  /// a slab, and memory that one of them has touched serves the next.
   void add_size(std::size_t size_bytes);
   /// Gives all free memory to the system.
   void trim();
@@ -68,17 +69,16 @@ class MemoryPool {
   MemoryPoolStats stats() const;
 
  private:
+  static constexpr std::uint32_t kSlabObjects = 8;
+  static constexpr std::uint32_t kAllFree = (1U << kSlabObjects) - 1;
   struct SlabClass {
-    std::size_t object_bytes = 0;
-    std::uint32_t n_objects = 0;        // of a slab
+    std::size_t object_bytes = 0;       // whole units
     std::vector<std::uint32_t> usable;  // slabs with a free object
   };
   struct Slab {
-    static constexpr std::size_t kMaxObjects = 1024;
     std::byte* data = nullptr;
-    std::uint32_t n_free = 0;
-    std::uint16_t size_class = 0;
-    std::uint64_t free[kMaxObjects / 64];
+    std::uint32_t free = 0;  // bit an object
+    std::uint32_t size_class = 0;
   };
   struct Block {  // where an address belongs; size 0: nowhere
     std::size_t granted_bytes = 0;
@@ -86,11 +86,8 @@ class MemoryPool {
     std::uint32_t object = 0;
   };
   static constexpr std::uint32_t kNoSlab = ~std::uint32_t{0};
-  static constexpr std::size_t kMaxSmall_bytes = 2048;
-  static constexpr std::size_t kMaxClass_bytes = std::size_t{1} << 20;
   static constexpr std::size_t kDirect_bytes = std::size_t{128} << 20;  // from here on mapped by itself
 
-  void add_class(std::size_t object_bytes);
   int class_of(std::size_t size_bytes) const noexcept;
   std::byte* take_object(int size_class);
   bool add_slab(int size_class);
@@ -106,8 +103,7 @@ class MemoryPool {
   const std::size_t guard_bytes_;
   mutable std::mutex mutex_;
   PageHeap heap_;
-  std::vector<SlabClass> classes_;  // first those up to kMaxSmall_bytes, ascending
-  std::uint8_t small_class_[kMaxSmall_bytes / kAlignment_bytes + 1];
+  std::vector<SlabClass> classes_;
   std::vector<Slab> slabs_;
   std::vector<std::uint32_t> unused_slabs_;
   std::map<const std::byte*, std::size_t> direct_;

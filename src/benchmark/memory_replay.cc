@@ -43,6 +43,10 @@ constexpr Preload kPreloads[] = {
     {"jemalloc", "libjemalloc.so.2", "mallctl", "libjemalloc2"},
     {"mimalloc", "libmimalloc.so.2 libmimalloc.so.3", "mi_version", "libmimalloc-dev"}};
 
+// glibc's own way to 2 MiB pages: madvise for what it maps.
+constexpr std::string_view kTunedMalloc = "malloc+tunable";
+constexpr std::string_view kTunable = "GLIBC_TUNABLES=glibc.malloc.hugetlb=1";
+
 const Preload* preload_of(std::string_view allocator) {
   for (const Preload& p : kPreloads)
     if (p.allocator == allocator) return &p;
@@ -168,7 +172,8 @@ std::string read_all(int file) {
 }  // namespace
 
 const std::vector<std::string>& replay_allocators() {
-  static const std::vector<std::string> names = {"malloc", "malloc+huge", "jemalloc", "mimalloc", "pool"};
+  static const std::vector<std::string> names = {"malloc",   "malloc+huge", std::string(kTunedMalloc),
+                                                 "jemalloc", "mimalloc",    "pool"};
   return names;
 }
 
@@ -187,6 +192,11 @@ ReplayResult replay_here(std::span<const AllocationEvent> events, const std::str
   }
   out.version = version_of(name);
   const Allocator allocator = allocator_of(name);
+  if (name == "pool")  // as a cache announces them
+    for (const AllocationEvent& e : events)
+      if (e.kind == AllocationKind::kKvPage && e.size_bytes > 0 &&
+          e.size_bytes <= MemoryPool::kMaxObject_bytes)
+        MemoryPool::process().add_size(e.size_bytes);
   std::uint32_t n_blocks = 0;
   for (const AllocationEvent& e : events) n_blocks = std::max(n_blocks, e.block + 1);
   std::vector<Block> blocks(n_blocks);
@@ -240,11 +250,16 @@ ReplayResult replay_apart(std::span<const AllocationEvent> events, const std::st
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
   const Preload* preload = preload_of(allocator);
-  std::string setting = preload != nullptr ? fmt::format("LD_PRELOAD={}", preload->library) : "";
+  std::string setting;
+  if (preload != nullptr) setting = fmt::format("LD_PRELOAD={}", preload->library);
+  if (allocator == kTunedMalloc) setting = kTunable;
   std::vector<char*> environment;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    if (!std::string_view(*variable).starts_with("LD_PRELOAD=")) environment.push_back(*variable);
-  if (preload != nullptr) environment.push_back(setting.data());
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    if (!text.starts_with("LD_PRELOAD=") && !text.starts_with("GLIBC_TUNABLES="))
+      environment.push_back(*variable);
+  }
+  if (!setting.empty()) environment.push_back(setting.data());
   environment.push_back(nullptr);
   pid_t child = 0;
   const int problem =

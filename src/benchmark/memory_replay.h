@@ -14,7 +14,8 @@
 
 namespace triptych {
 
-/// "malloc", "malloc+huge" (2 MiB aligned and advised from 2 MiB on), "jemalloc", "mimalloc", "pool".
+/// "malloc", "malloc+huge" (2 MiB aligned and advised from 2 MiB on), "malloc+tunable"
+/// (glibc.malloc.hugetlb=1, which replay_apart sets), "jemalloc", "mimalloc", "pool".
 const std::vector<std::string>& replay_allocators();
 
 struct ReplayResult {

@@ -138,8 +138,7 @@ CpuKvCache::CpuKvCache(const KvGeometry& g) : geometry_(g) {
   row_bytes_ = static_cast<std::ptrdiff_t>(row);
   layer_bytes_ = static_cast<std::ptrdiff_t>(layer);
   pages_.resize(static_cast<std::size_t>(g.n_pages), nullptr);
-  constexpr std::size_t kLargestSlab = std::size_t{1} << 20;
-  if (page_bytes_ <= kLargestSlab) MemoryPool::process().add_size(page_bytes_);
+  if (page_bytes_ <= MemoryPool::kMaxObject_bytes) MemoryPool::process().add_size(page_bytes_);
 }
 
 CpuKvCache::~CpuKvCache() {
