@@ -156,7 +156,7 @@ TEST(SharedBeginnings, AreKeptForARequestThatWaitsForRoom) {
   Engine engine(model(), {.max_context_tokens = 192,
                           .kv_cache_tokens = 256,
                           .kv_cache_dtype = KvDType::kF32,
-                          .max_kept_sequences = 2});
+                          .max_cached_prefixes = 2});
   SamplingParams one_token = long_answer();
   one_token.max_tokens = 1;
   engine.generate(ask(kQuestions[1].text, kQuestions[1].picture), one_token);
