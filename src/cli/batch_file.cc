@@ -11,6 +11,8 @@
 #include <set>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "cli/input_file.h"
 #include "report/text_table.h"

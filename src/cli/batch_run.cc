@@ -9,6 +9,8 @@
 #include <optional>
 #include <set>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/answer_output.h"

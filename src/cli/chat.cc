@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "cli/answer_output.h"
 #include "cli/commands.h"
