@@ -39,7 +39,9 @@ TEST(MachineProbe, CachesAreNotSlowerThanMemory) {
     cached = std::max(cached, probe.read_again(16 * 1024).wall);
     memory = std::max(memory, probe.read_bytes().wall);
   }
-  if (!is_emulated()) EXPECT_GT(cached, memory);
+  if (!is_emulated()) {
+    EXPECT_GT(cached, memory);
+  }
   EXPECT_GT(probe.read_again(1).wall, 0);
   EXPECT_GT(probe.read_again(std::size_t{1} << 40).wall, 0) << "more than the buffer holds";
 }
