@@ -94,9 +94,9 @@ TEST_F(FolderKind, PointersOfGitLfs) {
           HasSubstr("git lfs pull")));
   std::filesystem::remove(at_ / "m/model.safetensors");
   write("m/pytorch_model.bin", kPointer);
-  EXPECT_THAT(refused(at_ / "m"), HasSubstr("pytorch_model.bin: a pointer of git-lfs"));
+  EXPECT_THAT(refused(at_ / "m"), HasSubstr("\"pytorch_model.bin\": a pointer of git-lfs"));
   write("m/config.json", kPointer);
-  EXPECT_THAT(refused(at_ / "m"), HasSubstr("config.json: a pointer of git-lfs"));
+  EXPECT_THAT(refused(at_ / "m"), HasSubstr("\"config.json\": a pointer of git-lfs"));
 }
 
 }  // namespace
