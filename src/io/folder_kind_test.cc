@@ -86,17 +86,14 @@ TEST_F(FolderKind, PointersOfGitLfs) {
   EXPECT_FALSE(is_lfs_pointer("version 1"));
   write("m/config.json", "{}");
   write("m/model.safetensors", kPointer);
-  EXPECT_THAT(
-      refused(at_ / "m"),
-      testing::AllOf(
-          HasSubstr(
-              "model.safetensors: a pointer of git-lfs to a file that was not fetched (4991436760 bytes)"),
-          HasSubstr("git lfs pull")));
+  EXPECT_THAT(refused(at_ / "m"), testing::AllOf(HasSubstr("\"model.safetensors\": a pointer of git-lfs to a "
+                                                           "file that was not fetched (4991436760 bytes)"),
+                                                 HasSubstr("git lfs pull")));
   std::filesystem::remove(at_ / "m/model.safetensors");
   write("m/pytorch_model.bin", kPointer);
-  EXPECT_THAT(refused(at_ / "m"), HasSubstr("pytorch_model.bin: a pointer of git-lfs"));
+  EXPECT_THAT(refused(at_ / "m"), HasSubstr("\"pytorch_model.bin\": a pointer of git-lfs"));
   write("m/config.json", kPointer);
-  EXPECT_THAT(refused(at_ / "m"), HasSubstr("config.json: a pointer of git-lfs"));
+  EXPECT_THAT(refused(at_ / "m"), HasSubstr("\"config.json\": a pointer of git-lfs"));
 }
 
 }  // namespace
