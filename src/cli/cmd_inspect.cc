@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -130,6 +131,7 @@ JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, cons
                        {"memory_bytes", e.weight_bytes + e.private_bytes + e.kv_bytes},
                        {"read_bytes_per_s", e.limits.read_bytes_per_s},
                        {"fp32_flops_per_s", e.limits.fp32_flops_per_s},
+                       {"instruction_set", to_string(active_isa())},
                        {"ms_per_token_first", e.short_ms},
                        {"ms_per_token_full_context", e.full_ms}};
   }
@@ -179,11 +181,11 @@ void print_model(const LoadedModel& model, const Estimate& e) {
       format_bytes(e.weight_bytes).c_str(), format_bytes(e.private_bytes).c_str(),
       format_bytes(static_cast<double>(available_memory_bytes())).c_str());
   std::printf(
-      "time per token   at least %s to %s (full context), from %s/s read and %sFLOP/s measured now on %d "
-      "thread%s\n",
+      "time per token   at least %s to %s (full context), from %s/s read and %sFLOP/s measured now with %s "
+      "on %d thread%s\n",
       format_ms(e.short_ms).c_str(), format_ms(e.full_ms).c_str(),
       format_bytes(e.limits.read_bytes_per_s).c_str(), format_count(e.limits.fp32_flops_per_s).c_str(),
-      e.limits.n_threads, e.limits.n_threads == 1 ? "" : "s");
+      std::string(to_string(active_isa())).c_str(), e.limits.n_threads, e.limits.n_threads == 1 ? "" : "s");
 }
 
 void print_inspection(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {

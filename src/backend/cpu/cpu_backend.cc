@@ -125,7 +125,7 @@ class CpuBackend final : public Backend {
   explicit CpuBackend(const CpuBackendOptions& options)
       : runtime_(options.n_threads, options.pin, options.isa ? *options.isa : active_features(),
                  options.policy) {
-    const CpuFeatures lacking = runtime_.features - detected_features();
+    const CpuFeatures lacking = runtime_.features - granted_features(runtime_.features);
     if (!lacking.empty()) fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(lacking));
   }
 
