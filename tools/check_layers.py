@@ -43,7 +43,7 @@ LAYERS = {
 # Headers that a layer above may include although the layer itself is closed to it: who makes a backend, and loads a model.
 EXTRA_FILES = {
     "engine": ["backend/cpu/cpu_backend.h"],
-    "report": ["backend/cpu/probe.h"],
+    "report": ["backend/cpu/probe.h", "backend/cpu/tuning.h"],
     "compress": ["backend/cpu/cpu_backend.h"],
     "server": ["backend/cpu/cpu_backend.h"],
     "cli": ["backend/cpu/cpu_backend.h"],

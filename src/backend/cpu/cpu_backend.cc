@@ -124,7 +124,7 @@ class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
       : runtime_(options.n_threads, options.pin, options.isa ? *options.isa : active_features(),
-                 options.policy) {
+                 options.policy, options.tuning) {
     const CpuFeatures lacking = runtime_.features - granted_features(runtime_.features);
     if (!lacking.empty()) fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(lacking));
   }

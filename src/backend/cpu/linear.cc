@@ -355,8 +355,8 @@ CpuLinear::CpuLinear(const CpuLinear& bf16, std::int64_t n_words)
 }
 
 ProductPlan CpuLinear::plan(const Runtime& runtime, const LinearArgs& args) const {
-  const LinearAlgorithm algorithm =
-      linear_algorithm(args.n_rows, words_ != nullptr, runtime.features, runtime.policy);
+  const LinearAlgorithm algorithm = linear_algorithm(
+      args.n_rows, words_ != nullptr && runtime.gemm_bf16 != nullptr, runtime.policy, runtime.tuning);
   ProductPlan out;
   if (algorithm == LinearAlgorithm::kStreamed) out = plan_few_rows(runtime, *this);
   out.algorithm = algorithm;

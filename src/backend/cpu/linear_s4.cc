@@ -364,7 +364,7 @@ ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) co
   const std::int64_t halves = args.gated ? 2 : 1;
   ProductPlan out;
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
-  out.int4_algorithm = int4_algorithm(args.n_rows, runtime.features, runtime.policy);
+  out.int4_algorithm = int4_algorithm(args.n_rows, runtime.policy, runtime.tuning);
   if (out.int4_algorithm == Int4Algorithm::kStreamed) {
     out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s4.max_rows);
     out.loop = runtime.plan_loop(out.n_panels, layout_.panel_bytes() * out.n_tiles * halves);
