@@ -210,16 +210,18 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
   EXPECT_THROW(cpu->make_kv_cache({1 << 30, 1 << 20, 1 << 20, 64, 1 << 30}), Error);
 }
 
-// Activations in bfloat16: an error of 2^-9 of each product where the machine has such products, none
-// elsewhere.
-TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
+// Activations in bfloat16: an error of 2^-9 of each product where the machine has such products and they are
+// said to gain, none elsewhere.
+void expect_bf16_activations(const CpuTuning& tuning, bool has_products) {
   CpuBackendOptions options;
   options.n_threads = 2;
   const auto plain = make_cpu_backend(options);
   options.policy.bf16_activations = true;
+  options.tuning = tuning;
   const auto rounded = make_cpu_backend(options);
-  for (const std::int64_t k : {64, 70, 71})
+  for (const std::int64_t k : {64, 70, 71, 1100})
     for (const std::int64_t m : {5, 30, 200}) {
+      if (tuning.emulated_tiles && k * m > 100'000) continue;
       std::vector<float> w;
       LinearSpec spec;
       spec.name = "layer";
@@ -242,9 +244,21 @@ TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
         ASSERT_LE(error, bound) << m << " rows of " << k << " at " << i;
         largest = std::max(largest, error);
       }
-      const bool rounds = active_features().has_all(Isa::kAvx512Bf16) && k % 2 == 0 && m > 24;
+      const bool rounds = has_products && k % 2 == 0 && m > 24;
       EXPECT_EQ(largest > 0, rounds) << m << " rows of " << k;
     }
+}
+
+TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
+  expect_bf16_activations({.bf16_gains = true}, active_features().has_all(Isa::kAvx512Bf16));
+}
+
+TEST(CpuBackend, Bf16ActivationsRoundXOnlyOverTiles) {
+  expect_bf16_activations({.bf16_gains = true, .emulated_tiles = true}, true);
+}
+
+TEST(CpuBackend, Bf16ActivationsNeedAProcessorThatGains) {
+  expect_bf16_activations({.bf16_gains = false}, false);
 }
 
 TEST(CpuBackend, RowsAndPointwise) {
