@@ -46,8 +46,8 @@ std::vector<float> floats(const TensorView& y) {
   return out;
 }
 
-std::unique_ptr<LinearWeight> make(Backend& backend, std::int64_t n_out, std::int64_t n_in, const char* format,
-                                   ActivationQuant x_quant = {}) {
+std::unique_ptr<LinearWeight> make(Backend& backend, std::int64_t n_out, std::int64_t n_in,
+                                   const char* format, ActivationQuant x_quant = {}) {
   const auto w = std::make_shared<Tensor>(random_tensor({n_out, n_in}, 1, 0.2F));
   const auto bias = std::make_shared<Tensor>(random_tensor({n_out}, 2));
   LinearSpec spec;
@@ -66,8 +66,7 @@ std::vector<float> outputs(const CpuTuning& tuning, int n_threads, const char* f
   const auto backend = backend_with(tuning, n_threads);
   const auto first = make(*backend, kWidth, k, format, is_static ? kQuant : ActivationQuant{});
   const auto gate_up = make(*backend, 2 * kWidth, k, format);
-  const auto second =
-      make(*backend, 70, kWidth, format, is_static ? kQuant : ActivationQuant{});
+  const auto second = make(*backend, 70, kWidth, format, is_static ? kQuant : ActivationQuant{});
   first->set_reader(*second);
   Tensor x = random_tensor({m, k}, 4);
   if (outliers)
@@ -78,8 +77,9 @@ std::vector<float> outputs(const CpuTuning& tuning, int n_threads, const char* f
   ExecContext cx(*backend, arena);
   std::vector<float> out = floats(cx.linear(*first, x));
   const LinearInput middle = cx.linear(*first, normed, Activation::kGelu);
-  for (const TensorView& y : {cx.linear(*second, middle),
-                              TensorView(LinearInput(cx.gated_linear(Activation::kSilu, *gate_up, x)).rows)}) {
+  for (const TensorView& y :
+       {cx.linear(*second, middle),
+        TensorView(LinearInput(cx.gated_linear(Activation::kSilu, *gate_up, x)).rows)}) {
     const std::vector<float> more = floats(y);
     out.insert(out.end(), more.begin(), more.end());
   }

@@ -21,8 +21,8 @@ double thread_seconds() noexcept {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-// Best rates of several loops that run in turn, each for a fraction of a millisecond at a time: other programs
-// and changes of the clock meet all of them.
+// Best rates of several loops that run in turn, each for a fraction of a millisecond at a time: other
+// programs and changes of the clock meet all of them.
 class ShortProbe {
  public:
   using Loop = double (*)(long rounds, float* sink);
@@ -55,7 +55,8 @@ class ShortProbe {
       loop(rounds, sink_);
       const double took_s = thread_seconds() - begin_s;
       if (took_s > kSlice_s / 8 || rounds > 100'000'000)
-        return std::max(1L, static_cast<long>(static_cast<double>(rounds) * kSlice_s / std::max(took_s, 1e-9)));
+        return std::max(1L,
+                        static_cast<long>(static_cast<double>(rounds) * kSlice_s / std::max(took_s, 1e-9)));
     }
   }
 
@@ -74,10 +75,10 @@ CpuTuning tuning_from(CpuFeatures features, const TuningProbe& probe) noexcept {
   // A tile takes 16 rows' time whatever it holds, and loads of the weight are no fewer. Where tiles have less
   // than four times the rate, as when a sibling uses the unit, more rows are needed to fill them.
   constexpr double kUsual = 4;
-  const double ratio =
-      probe.int8_ops_per_s > 0 ? probe.tile_int8_ops_per_s / probe.int8_ops_per_s : kUsual;
+  const double ratio = probe.int8_ops_per_s > 0 ? probe.tile_int8_ops_per_s / probe.int8_ops_per_s : kUsual;
   if (ratio > 0 && ratio < kUsual)
-    out.tile_rows = std::max(out.tile_rows, static_cast<std::int64_t>(static_cast<double>(out.tile_rows) * kUsual / ratio));
+    out.tile_rows = std::max(out.tile_rows,
+                             static_cast<std::int64_t>(static_cast<double>(out.tile_rows) * kUsual / ratio));
   // Half of the second-level cache is left to rows and products.
   out.tile_group_bytes =
       std::max(out.panel_group_bytes, static_cast<std::int64_t>(probe.second_cache_bytes / 2));

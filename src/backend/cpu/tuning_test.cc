@@ -20,10 +20,10 @@ constexpr TuningProbe kZen4 = {.fp32_flops_per_s = 116e9,
                                .tile_int8_ops_per_s = 0,
                                .second_cache_bytes = 1 << 20};
 constexpr TuningProbe kIntelWithAmx = {.fp32_flops_per_s = 126e9,
-                                         .bf16_flops_per_s = 62e9,
-                                         .int8_ops_per_s = 400e9,
-                                         .tile_int8_ops_per_s = 4.8e12,
-                                         .second_cache_bytes = 2 << 20};
+                                       .bf16_flops_per_s = 62e9,
+                                       .int8_ops_per_s = 400e9,
+                                       .tile_int8_ops_per_s = 4.8e12,
+                                       .second_cache_bytes = 2 << 20};
 
 TEST(CpuTuning, Bf16IsNoGainForHavingTheInstruction) {
   EXPECT_TRUE(tuning_from(kBf16, kZen4).bf16_gains);

@@ -24,8 +24,8 @@ void pack(const PackArgs& p) {
 
 }  // namespace
 
-extern const GemmKernels kGemmBf16EmulatedTiles = {
-    "emulated_tiles", kBf16TileMaxRows, kBf16PanelWidth, pack, tile_bf16<EmulatedTiles>,
-    &kTileLoop<EmulatedTiles>};
+extern const GemmKernels kGemmBf16EmulatedTiles = {"emulated_tiles",         kBf16TileMaxRows,
+                                                   kBf16PanelWidth,          pack,
+                                                   tile_bf16<EmulatedTiles>, &kTileLoop<EmulatedTiles>};
 
 }  // namespace triptych::kernels

@@ -1,5 +1,5 @@
-// Words of two bfloat16 numbers (gemm.h) over tiles: 32 rows by 32 columns as in gemm_s8/tile_body.h. The panel
-// [k][32 columns] is a tile of the weight as it is, 128 bytes from row to row.
+// Words of two bfloat16 numbers (gemm.h) over tiles: 32 rows by 32 columns as in gemm_s8/tile_body.h. The
+// panel [k][32 columns] is a tile of the weight as it is, 128 bytes from row to row.
 #pragma once
 
 #include <string.h>

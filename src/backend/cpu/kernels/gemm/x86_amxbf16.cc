@@ -10,7 +10,7 @@ void pack(const PackArgs& p) { kGemmBf16Avx512.pack(p); }
 
 }  // namespace
 
-extern const GemmKernels kGemmBf16Amx = {
-    "amx_bf16", kBf16TileMaxRows, kBf16PanelWidth, pack, tile_bf16<AmxTiles>, &kTileLoop<AmxTiles>};
+extern const GemmKernels kGemmBf16Amx = {"amx_bf16", kBf16TileMaxRows,    kBf16PanelWidth,
+                                         pack,       tile_bf16<AmxTiles>, &kTileLoop<AmxTiles>};
 
 }  // namespace triptych::kernels

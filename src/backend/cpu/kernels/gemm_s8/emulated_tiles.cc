@@ -12,7 +12,7 @@ void sums(const S8SumsArgs& t) { kGemmS8Scalar.sums(t); }
 
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8EmulatedTiles = {"emulated_tiles", quantize,       tile<EmulatedTiles>, sums,
-                                                   kS8TileMaxRows,   &kTileLoop<EmulatedTiles>};
+extern const GemmS8Kernels kGemmS8EmulatedTiles = {
+    "emulated_tiles", quantize, tile<EmulatedTiles>, sums, kS8TileMaxRows, &kTileLoop<EmulatedTiles>};
 
 }  // namespace triptych::kernels

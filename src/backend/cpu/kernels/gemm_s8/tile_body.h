@@ -25,8 +25,7 @@ struct PanelTiles {
 inline PanelTiles panel_tiles(const S8TileArgs& t, uint8_t* room) {
   constexpr ptrdiff_t kQuad_bytes = kS8PanelWidth * 4;
   const ptrdiff_t whole = t.quads / kS8StepQuads;
-  if (t.panel_in_tiles)
-    return {t.panel, t.panel + whole * kS8PanelStep_bytes, kTileRow_bytes, kTile_bytes};
+  if (t.panel_in_tiles) return {t.panel, t.panel + whole * kS8PanelStep_bytes, kTileRow_bytes, kTile_bytes};
   if (whole > 0) return {t.panel, t.panel + (t.quads - kS8StepQuads) * kQuad_bytes, kQuad_bytes, 64};
   const auto gap = static_cast<size_t>((kS8StepQuads - t.quads) * kQuad_bytes);
   memset(room, 0, gap);
@@ -54,16 +53,17 @@ inline void multiply_32x32(const S8TileArgs& t, const PanelTiles& panel, int fir
   Tiles::template zero<1>();
   Tiles::template zero<2>();
   Tiles::template zero<3>();
-  for_steps(t, panel, [&](const int8_t* x, const uint8_t* w) __attribute__((always_inline)) {
-    Tiles::template load<4>(x, kTileRow_bytes);
-    Tiles::template load<6>(w + at, panel.row_stride);
-    Tiles::template load<7>(w + at + panel.column_stride, panel.row_stride);
-    Tiles::template dot_su<0, 4, 6>();
-    Tiles::template dot_su<1, 4, 7>();
-    Tiles::template load<5>(x + block, kTileRow_bytes);
-    Tiles::template dot_su<2, 5, 6>();
-    Tiles::template dot_su<3, 5, 7>();
-  });
+  for_steps(
+      t, panel, [&](const int8_t* x, const uint8_t* w) __attribute__((always_inline)) {
+        Tiles::template load<4>(x, kTileRow_bytes);
+        Tiles::template load<6>(w + at, panel.row_stride);
+        Tiles::template load<7>(w + at + panel.column_stride, panel.row_stride);
+        Tiles::template dot_su<0, 4, 6>();
+        Tiles::template dot_su<1, 4, 7>();
+        Tiles::template load<5>(x + block, kTileRow_bytes);
+        Tiles::template dot_su<2, 5, 6>();
+        Tiles::template dot_su<3, 5, 7>();
+      });
   int32_t* out = sums + 16 * first;
   Tiles::template store<0>(out, kSums_bytes);
   Tiles::template store<1>(out + 16, kSums_bytes);
@@ -80,17 +80,18 @@ inline void multiply_16x64(const S8TileArgs& t, const PanelTiles& panel, int32_t
   Tiles::template zero<1>();
   Tiles::template zero<2>();
   Tiles::template zero<3>();
-  for_steps(t, panel, [&](const int8_t* x, const uint8_t* w) __attribute__((always_inline)) {
-    Tiles::template load<4>(x, kTileRow_bytes);
-    Tiles::template load<5>(w, panel.row_stride);
-    Tiles::template load<6>(w + next, panel.row_stride);
-    Tiles::template load<7>(w + 2 * next, panel.row_stride);
-    Tiles::template dot_su<0, 4, 5>();
-    Tiles::template dot_su<1, 4, 6>();
-    Tiles::template load<5>(w + 3 * next, panel.row_stride);
-    Tiles::template dot_su<2, 4, 7>();
-    Tiles::template dot_su<3, 4, 5>();
-  });
+  for_steps(
+      t, panel, [&](const int8_t* x, const uint8_t* w) __attribute__((always_inline)) {
+        Tiles::template load<4>(x, kTileRow_bytes);
+        Tiles::template load<5>(w, panel.row_stride);
+        Tiles::template load<6>(w + next, panel.row_stride);
+        Tiles::template load<7>(w + 2 * next, panel.row_stride);
+        Tiles::template dot_su<0, 4, 5>();
+        Tiles::template dot_su<1, 4, 6>();
+        Tiles::template load<5>(w + 3 * next, panel.row_stride);
+        Tiles::template dot_su<2, 4, 7>();
+        Tiles::template dot_su<3, 4, 5>();
+      });
   Tiles::template store<0>(sums, kSums_bytes);
   Tiles::template store<1>(sums + 16, kSums_bytes);
   Tiles::template store<2>(sums + 32, kSums_bytes);

@@ -11,7 +11,7 @@ void sums(const S8SumsArgs& t) { kGemmS8Avx512Vnni.sums(t); }
 
 }  // namespace
 
-extern const GemmS8Kernels kGemmS8AmxInt8 = {"amx_int8",     quantize,       tile<AmxTiles>, sums,
-                                             kS8TileMaxRows, &kTileLoop<AmxTiles>};
+extern const GemmS8Kernels kGemmS8AmxInt8 = {"amx_int8", quantize,       tile<AmxTiles>,
+                                             sums,       kS8TileMaxRows, &kTileLoop<AmxTiles>};
 
 }  // namespace triptych::kernels

@@ -9,7 +9,8 @@
 namespace triptych::kernels {
 namespace {
 
-// Tiles 0 to 3 get `product` rounds times; returns the operations done, `depth` of them for each sum and product.
+// Tiles 0 to 3 get `product` rounds times; returns the operations done, `depth` of them for each sum and
+// product.
 template <typename Tiles, typename Product>
 double tile_rounds(long rounds, float* sink, int depth, Product product) {
   TileConfig before;
@@ -31,22 +32,24 @@ double tile_rounds(long rounds, float* sink, int depth, Product product) {
 
 template <typename Tiles>
 double tile_int8_dot(long rounds, float* sink) {
-  return tile_rounds<Tiles>(rounds, sink, 64, []() __attribute__((always_inline)) {
-    Tiles::template dot_su<0, 4, 5>();
-    Tiles::template dot_su<1, 4, 5>();
-    Tiles::template dot_su<2, 4, 5>();
-    Tiles::template dot_su<3, 4, 5>();
-  });
+  return tile_rounds<Tiles>(
+      rounds, sink, 64, []() __attribute__((always_inline)) {
+        Tiles::template dot_su<0, 4, 5>();
+        Tiles::template dot_su<1, 4, 5>();
+        Tiles::template dot_su<2, 4, 5>();
+        Tiles::template dot_su<3, 4, 5>();
+      });
 }
 
 template <typename Tiles>
 double tile_bf16_dot(long rounds, float* sink) {
-  return tile_rounds<Tiles>(rounds, sink, 32, []() __attribute__((always_inline)) {
-    Tiles::template dot_bf16<0, 4, 5>();
-    Tiles::template dot_bf16<1, 4, 5>();
-    Tiles::template dot_bf16<2, 4, 5>();
-    Tiles::template dot_bf16<3, 4, 5>();
-  });
+  return tile_rounds<Tiles>(
+      rounds, sink, 32, []() __attribute__((always_inline)) {
+        Tiles::template dot_bf16<0, 4, 5>();
+        Tiles::template dot_bf16<1, 4, 5>();
+        Tiles::template dot_bf16<2, 4, 5>();
+        Tiles::template dot_bf16<3, 4, 5>();
+      });
 }
 
 }  // namespace
