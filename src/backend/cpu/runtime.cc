@@ -63,6 +63,8 @@ Runtime::Runtime(int n_threads, bool pin, CpuFeatures features_used, const CpuPo
       gemv(kernels::gemv_kernels(features_used)),
       attention(kernels::attention_kernels(features_used)),
       attention_s8(kernels::attention_s8_kernels(features_used)),
+      attention_s8_tiles(tuning.emulated_tiles ? &kernels::kAttentionS8EmulatedTiles
+                                               : kernels::attention_s8_tile_kernels(features_used)),
       kv_rows(kernels::kv_row_kernels(features_used)),
       norm(kernels::norm_kernels(features_used)),
       pointwise(kernels::pointwise_kernels(features_used)),

@@ -78,6 +78,7 @@ class Runtime {
   const kernels::GemvKernels& gemv;
   const kernels::AttentionKernels& attention;
   const kernels::AttentionS8Kernels& attention_s8;
+  const kernels::AttentionS8TileKernels* const attention_s8_tiles;  // null: none
   const kernels::KvRowKernels& kv_rows;
   const kernels::NormKernels& norm;
   const kernels::PointwiseKernels& pointwise;
