@@ -210,6 +210,27 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
   EXPECT_THROW(cpu->make_kv_cache({1 << 30, 1 << 20, 1 << 20, 64, 1 << 30}), Error);
 }
 
+// None of their instructions may run before: a backend measures when it starts.
+TEST(CpuBackend, RefusesInstructionsThatTheMachineLacks) {
+  bool any = false;
+  for (const Isa isa : known_isas()) {
+    if (has_isa(isa)) continue;
+    any = true;
+    CpuBackendOptions options;
+    options.n_threads = 1;
+    options.isa = isa;
+    options.policy.bf16_activations = true;
+    try {
+      make_cpu_backend(options);
+      ADD_FAILURE() << to_string(isa);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+      EXPECT_EQ(std::string(e.what()).find("this machine lacks "), 0U) << e.what();
+    }
+  }
+  if (!any) GTEST_SKIP() << "this machine has every preset";
+}
+
 // Activations in bfloat16: an error of 2^-9 of each product where the machine has such products and they are
 // said to gain, none elsewhere.
 void expect_bf16_activations(const CpuTuning& tuning, bool has_products) {

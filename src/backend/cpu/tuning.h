@@ -37,9 +37,10 @@ struct TuningProbe {
 
 /// The choices themselves, from a probe.
 CpuTuning tuning_from(CpuFeatures features, const TuningProbe& probe) noexcept;
-/// Measured on this thread, in less than 30 ms of its time, once a process for each set of flags. What is
-/// asked for with the same flags later is the same. Without `with_bf16` the products of bfloat16 are not
-/// measured, and bf16_gains is false; nothing is measured then where there are no tiles.
+/// Of flags that may be used. Measured on this thread, in less than 30 ms of its time, once a process for
+/// each set of flags. What is asked for with the same flags later is the same. Without `with_bf16` the
+/// products of bfloat16 are not measured, and bf16_gains is false; nothing is measured then where there are
+/// no tiles.
 CpuTuning measured_tuning(CpuFeatures features, bool with_bf16 = true);
 /// The probe alone: what measured_tuning decides by.
 TuningProbe probe_for_tuning(CpuFeatures features, bool with_bf16 = true);
