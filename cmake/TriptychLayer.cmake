@@ -2,7 +2,7 @@
 #
 # Makes library triptych_<dir with / as _> from src/<dir>/**/*.cc and, when tests are on, executable <dir>_tests from the
 # *_test.cc files beside the sources. A file's suffix chooses its instruction set (foo_avx2.cc, foo_avx512.cc,
-# foo_avx512vnni.cc, foo_avx512bf16.cc, foo_neon.cc...): only such files are compiled with more than the baseline.
+# foo_avx512vnni.cc, foo_avx512bf16.cc, foo_amxint8.cc, foo_amxbf16.cc, foo_neon.cc...): only such files are compiled with more than the baseline.
 
 add_library(triptych_options INTERFACE)
 target_include_directories(triptych_options INTERFACE ${PROJECT_SOURCE_DIR}/src)
@@ -57,6 +57,8 @@ set(TRIPTYCH_ISA_FLAGS_avx2 ${_avx2})
 set(TRIPTYCH_ISA_FLAGS_avx512 ${_avx512})
 set(TRIPTYCH_ISA_FLAGS_avx512vnni ${_avx512} -mavx512vnni)
 set(TRIPTYCH_ISA_FLAGS_avx512bf16 ${_avx512} -mavx512vnni -mavx512bf16)
+set(TRIPTYCH_ISA_FLAGS_amxint8 ${_avx512} -mavx512vnni -mamx-tile -mamx-int8)
+set(TRIPTYCH_ISA_FLAGS_amxbf16 ${_avx512} -mavx512vnni -mavx512bf16 -mamx-tile -mamx-bf16)
 set(TRIPTYCH_ISA_FLAGS_neon "")
 set(TRIPTYCH_ISA_FLAGS_dotprod -march=armv8.2-a+dotprod)
 set(TRIPTYCH_ISA_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
@@ -65,7 +67,7 @@ set(TRIPTYCH_ISA_FLAGS_i8mm -march=armv8.2-a+dotprod+i8mm)
 function(triptych_isa_sources out)
   set(kept)
   foreach(file IN LISTS ARGN)
-    if(file MATCHES "_(avx2|avx512|avx512vnni|avx512bf16)\\.cc$")
+    if(file MATCHES "_(avx2|avx512|avx512vnni|avx512bf16|amxint8|amxbf16)\\.cc$")
       set(isa ${CMAKE_MATCH_1})
       if(NOT TRIPTYCH_X86)
         continue()

@@ -43,7 +43,7 @@ LAYERS = {
 # Headers that a layer above may include although the layer itself is closed to it: who makes a backend, and loads a model.
 EXTRA_FILES = {
     "engine": ["backend/cpu/cpu_backend.h"],
-    "report": ["backend/cpu/probe.h"],
+    "report": ["backend/cpu/probe.h", "backend/cpu/tuning.h"],
     "compress": ["backend/cpu/cpu_backend.h"],
     "server": ["backend/cpu/cpu_backend.h"],
     "cli": ["backend/cpu/cpu_backend.h"],
@@ -60,7 +60,7 @@ EXTRA_FOR_TESTS = ["backend/cpu/cpu_backend.h", "io", "support"]
 EXTRA_FOR_TESTS_OF = {"engine": ["models/testing/tiny_models.h"]}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
-ISA_FILE = re.compile(r"_(avx2|avx512|avx512vnni|avx512bf16|neon|dotprod|i8mm)\.(cc|h)$")
+ISA_FILE = re.compile(r"_(avx2|avx512|avx512vnni|avx512bf16|amxint8|amxbf16|neon|dotprod|i8mm)\.(cc|h)$")
 FAMILY_REGISTRATION = re.compile(r"\bregister_(\w+)\s*\(\s*ModelRegistry")
 INTRINSICS = {"immintrin.h", "arm_neon.h", "arm_fp16.h", "arm_bf16.h", "x86intrin.h", "smmintrin.h", "nmmintrin.h"}
 PLAIN_C = {"stddef.h", "stdint.h", "stdbool.h", "string.h", "math.h", "float.h", "limits.h"}

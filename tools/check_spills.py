@@ -23,12 +23,15 @@ KERNELS = {
     "**/kernels/gemm/x86_avx512.cc.o": (r"vfmadd\d+ps", 8),
     "**/kernels/gemm/x86_avx512bf16.cc.o": (r"vdpbf16ps", 8),
     "**/kernels/gemm/x86_avx2.cc.o": (r"vfmadd\d+ps", 8),
+    "**/kernels/gemm_s8/x86_amxint8.cc.o": (r"tdpb(ssd|sud|usd|uud)", 4),
+    "**/kernels/gemm/x86_amxbf16.cc.o": (r"tdpbf16ps", 4),
+    "**/kernels/attention_s8/x86_amxint8.cc.o": (r"tdpb(ssd|sud|usd|uud)", 4),
 }
 
 LINE = re.compile(r"^\s*([0-9a-f]+):\s+(\S+)\s*(.*)$")
 FUNCTION = re.compile(r"^[0-9a-f]+ <(.*)>:$")
 STACK = re.compile(r"\(%r[sb]p")
-VECTOR = re.compile(r"%[xyz]mm\d+")
+VECTOR = re.compile(r"%[xyzt]mm\d+")
 
 
 def functions(path):

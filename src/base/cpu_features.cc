@@ -1,9 +1,11 @@
 // Sources: Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID (volume 2) and XCR0 (volume 1,
-// chapter 13); Linux, Documentation/arch/arm64/elf_hwcaps.rst.
+// chapter 13); Linux, Documentation/arch/arm64/elf_hwcaps.rst and Documentation/arch/x86/xstate.rst.
 #include "base/cpu_features.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <asm/hwcap.h>
 #include <sys/auxv.h>
@@ -29,7 +31,9 @@ constexpr std::pair<Isa, std::string_view> kPresetNames[] = {{Isa::kScalar, "sca
                                                              {Isa::kAvx2, "avx2"},
                                                              {Isa::kAvx512, "avx512"},
                                                              {Isa::kAvx512Vnni, "avx512_vnni"},
-                                                             {Isa::kAvx512Bf16, "avx512_bf16"}};
+                                                             {Isa::kAvx512Bf16, "avx512_bf16"},
+                                                             {Isa::kAmxInt8, "amx_int8"},
+                                                             {Isa::kAmxBf16, "amx_bf16"}};
 
 constexpr std::pair<CpuFeature, std::string_view> kFeatureNames[] = {{kSse42, "sse4_2"},
                                                                      {kAvx2, "avx2"},
@@ -51,7 +55,8 @@ constexpr std::pair<CpuFeature, std::string_view> kFeatureNames[] = {{kSse42, "s
                                                                      {kSve2, "sve2"}};
 
 #if defined(__x86_64__)
-constexpr Isa kKnown[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Vnni, Isa::kAvx512Bf16};
+constexpr Isa kKnown[] = {Isa::kScalar,     Isa::kAvx2,    Isa::kAvx512, Isa::kAvx512Vnni,
+                          Isa::kAvx512Bf16, Isa::kAmxInt8, Isa::kAmxBf16};
 #elif defined(__aarch64__)
 constexpr Isa kKnown[] = {Isa::kScalar, Isa::kNeon, Isa::kDotprod, Isa::kI8mm};
 #else
@@ -88,21 +93,16 @@ CpuFeatures detect() noexcept {
 #endif
 }
 
-CpuFeatures from_environment() {
-  const char* name = std::getenv("TRIPTYCH_ISA");
-  if (name == nullptr || *name == '\0') return detected_features();
-  std::string names;
-  for (const Isa isa : kKnown) {
-    if (to_string(isa) != name) {
-      names.append(names.empty() ? "" : ", ").append(to_string(isa));
-      continue;
-    }
-    if (!has_isa(isa))
-      fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: this machine lacks {}", name,
-           to_string(CpuFeatures(isa) - detected_features()));
-    return isa;
-  }
-  fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: expected one of {}", name, names);
+// Linux gives a process the registers of XCR0 bit 18 for good, in all its threads and children, when it asks.
+bool ask_for_tiles() noexcept {
+#if defined(__x86_64__) && defined(__linux__)
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;
+  static const bool granted = ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  return granted;
+#else
+  return false;
+#endif
 }
 
 constexpr std::uint64_t kChosen = std::uint64_t{1} << 63;  // beside the flags: they were chosen
@@ -159,19 +159,47 @@ CpuFeatures detected_features() noexcept {
   return features;
 }
 
+CpuFeatures granted_features(CpuFeatures wanted) noexcept {
+  const CpuFeatures out = wanted & detected_features();
+  return (out & kTileFeatures).empty() || ask_for_tiles() ? out : out - kTileFeatures;
+}
+
+CpuFeatures choose_features(std::string_view preset, CpuFeatures detected, FunctionRef<bool()> ask) {
+  if (preset.empty())
+    return (detected & kTileFeatures).empty() || ask() ? detected : detected - kTileFeatures;
+  std::string names;
+  for (const Isa isa : kKnown) {
+    if (to_string(isa) != preset) {
+      names.append(names.empty() ? "" : ", ").append(to_string(isa));
+      continue;
+    }
+    const CpuFeatures wanted = isa;
+    if (!detected.has_all(wanted))
+      fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: this machine lacks {}", preset,
+           to_string(wanted - detected));
+    if (!(wanted & kTileFeatures).empty() && !ask())
+      fail(ErrorCode::kInvalidArgument,
+           "TRIPTYCH_ISA={}: the system refuses this process the tile registers of AMX", preset);
+    return wanted;
+  }
+  fail(ErrorCode::kInvalidArgument, "TRIPTYCH_ISA={}: expected one of {}", preset, names);
+}
+
 CpuFeatures active_features() {
   std::uint64_t bits = g_active.load(std::memory_order_acquire);
   if (bits == 0) {
-    bits = from_environment().bits() | kChosen;
+    const char* preset = std::getenv("TRIPTYCH_ISA");
+    bits =
+        choose_features(preset != nullptr ? preset : "", detected_features(), ask_for_tiles).bits() | kChosen;
     g_active.store(bits, std::memory_order_release);
   }
   return CpuFeatures::from_bits(bits & ~kChosen);
 }
 
 void set_active_features(CpuFeatures features) {
-  if (!detected_features().has_all(features))
+  if (const CpuFeatures lacking = features - granted_features(features); !lacking.empty())
     fail(ErrorCode::kInvalidArgument, "instruction sets {}: this machine lacks {}", to_string(features),
-         to_string(features - detected_features()));
+         to_string(lacking));
   g_active.store(features.bits() | kChosen, std::memory_order_release);
 }
 
@@ -197,7 +225,7 @@ Isa preset_of(CpuFeatures features) noexcept {
   return out;
 }
 
-bool has_isa(Isa isa) noexcept { return detected_features().has_all(isa); }
+bool has_isa(Isa isa) noexcept { return granted_features(isa).has_all(isa); }
 Isa detected_isa() noexcept { return preset_of(detected_features()); }
 Isa active_isa() { return preset_of(active_features()); }
 

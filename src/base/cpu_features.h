@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/function_ref.h"
+
 namespace triptych {
 
 /// One extension, or several that always come together. Only what the operating system has enabled, too, is
@@ -25,7 +27,7 @@ enum class CpuFeature : std::uint8_t {
   kAvx512Vbmi,
   kAvx512Bf16,
   kAvxVnni,
-  kAmxInt8,  // CPUID and XCR0 only: Linux grants a process the tile registers when it asks
+  kAmxInt8,  // with AMX-TILE; Linux grants a process the tile registers when it asks: granted_features
   kAmxBf16,
   // ARM
   kNeon,
@@ -38,7 +40,18 @@ enum class CpuFeature : std::uint8_t {
 };
 
 /// Presets: the sets of flags that TRIPTYCH_ISA names.
-enum class Isa : std::uint8_t { kScalar, kNeon, kDotprod, kI8mm, kAvx2, kAvx512, kAvx512Vnni, kAvx512Bf16 };
+enum class Isa : std::uint8_t {
+  kScalar,
+  kNeon,
+  kDotprod,
+  kI8mm,
+  kAvx2,
+  kAvx512,
+  kAvx512Vnni,
+  kAvx512Bf16,
+  kAmxInt8,
+  kAmxBf16
+};
 
 class CpuFeatures {
  public:
@@ -85,6 +98,7 @@ constexpr CpuFeatures::CpuFeatures(Isa preset) noexcept {
   constexpr CpuFeatures kAvx2Set = {kSse42, kAvx2, kFma, kF16c};
   constexpr CpuFeatures kAvx512Set = kAvx2Set | CpuFeatures{kAvx512Core};
   constexpr CpuFeatures kVnniSet = kAvx512Set | CpuFeatures{kAvx512Vnni};
+  constexpr CpuFeatures kBf16Set = kVnniSet | CpuFeatures{kAvx512Bf16};
   constexpr CpuFeatures kDotprodSet = {kNeon, kArmv82, kDotprod};
   switch (preset) {
     case Isa::kScalar:
@@ -108,7 +122,13 @@ constexpr CpuFeatures::CpuFeatures(Isa preset) noexcept {
       *this = kVnniSet;
       break;
     case Isa::kAvx512Bf16:
-      *this = kVnniSet | CpuFeatures{kAvx512Bf16};
+      *this = kBf16Set;
+      break;
+    case Isa::kAmxInt8:
+      *this = kBf16Set | CpuFeatures{kAmxInt8};
+      break;
+    case Isa::kAmxBf16:
+      *this = kBf16Set | CpuFeatures{kAmxInt8, kAmxBf16};
       break;
   }
 }
@@ -124,12 +144,23 @@ CpuFeatures features_from_cpuid(const CpuidWords& words) noexcept;
 /// From AT_HWCAP and AT_HWCAP2 of Linux on 64-bit ARM.
 CpuFeatures features_from_hwcaps(std::uint64_t hwcap, std::uint64_t hwcap2) noexcept;
 
-/// What the processor and the operating system support.
+/// Those that work with the tile registers of AMX.
+inline constexpr CpuFeatures kTileFeatures = {CpuFeature::kAmxInt8, CpuFeature::kAmxBf16};
+
+/// What the processor and the operating system support. Whether this process gets the tile registers is not
+/// known yet.
 CpuFeatures detected_features() noexcept;
+/// Those of `wanted` that the machine has and this process may use. Asks the system for the tile registers,
+/// once, when `wanted` has a flag for them: the permission makes the frames of all signals larger. A refusal
+/// (an older kernel, a thread with a small signal stack) is no error.
+CpuFeatures granted_features(CpuFeatures wanted) noexcept;
 /// What may be used: detected_features(), narrowed to the preset that the environment variable TRIPTYCH_ISA
-/// names (read once). Unknown names and presets that the machine lacks a flag of throw
-/// Error(kInvalidArgument).
+/// names (read once), without AMX where the system refuses it. Unknown names and presets that the machine
+/// lacks a flag of throw Error(kInvalidArgument).
 CpuFeatures active_features();
+/// The same from a preset's name (empty: none) and the machine's flags; ask_for_tiles is called when tiles
+/// are among what is left.
+CpuFeatures choose_features(std::string_view preset, CpuFeatures detected, FunctionRef<bool()> ask_for_tiles);
 /// Narrows (or widens back) what may be used; for tests and benchmarks. Throws when the machine lacks a flag.
 void set_active_features(CpuFeatures features);
 
@@ -139,13 +170,13 @@ std::string to_string(CpuFeatures features);
 /// The presets of the kind of processor that this program is compiled for, each with the flags of those
 /// before it, whatever the machine has.
 std::span<const Isa> known_isas() noexcept;
-/// Name as in TRIPTYCH_ISA: "scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "neon", "dotprod",
-/// "i8mm".
+/// Name as in TRIPTYCH_ISA: "scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16",
+/// "neon", "dotprod", "i8mm".
 std::string_view to_string(Isa isa) noexcept;
 /// The last of known_isas() whose flags are all among `features`: what reports call the set.
 Isa preset_of(CpuFeatures features) noexcept;
 
-/// Whether the machine has all flags of a preset.
+/// Whether the machine has all flags of a preset, and grants them.
 bool has_isa(Isa isa) noexcept;
 /// preset_of(detected_features()) and preset_of(active_features()).
 Isa detected_isa() noexcept;

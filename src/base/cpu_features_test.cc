@@ -80,6 +80,65 @@ TEST(CpuFeatures, NeedTheRegistersThatTheSystemSaves) {
   EXPECT_EQ(features_from_cpuid(words), CpuFeatures{kSse42});
 }
 
+CpuFeatures sapphire_rapids() { return CpuFeatures(Isa::kAmxBf16) | CpuFeatures{kAvxVnni, kAvx512Vbmi}; }
+
+// What choose_features makes of a preset's name, and how often it asks for tiles.
+struct Choice {
+  CpuFeatures features;
+  int n_asked = 0;
+};
+Choice choose(std::string_view preset, CpuFeatures detected, bool granted) {
+  Choice out;
+  out.features = choose_features(preset, detected, [&] {
+    ++out.n_asked;
+    return granted;
+  });
+  return out;
+}
+
+TEST(CpuFeatures, TilesAreAskedForWhereTheyMayBeUsed) {
+  const Choice granted = choose("", sapphire_rapids(), true);
+  EXPECT_EQ(granted.features, sapphire_rapids());
+  EXPECT_EQ(granted.n_asked, 1);
+  const Choice named = choose("amx_int8", sapphire_rapids(), true);
+  EXPECT_EQ(named.features, CpuFeatures(Isa::kAmxInt8));
+  EXPECT_EQ(named.n_asked, 1);
+}
+
+TEST(CpuFeatures, ARefusalLeavesTheRest) {
+  const Choice refused = choose("", sapphire_rapids(), false);
+  EXPECT_EQ(refused.features, sapphire_rapids() - kTileFeatures);
+  EXPECT_EQ(refused.n_asked, 1);
+}
+
+// The permission enlarges every signal's frame: who narrows AMX away shall not have it.
+TEST(CpuFeatures, TilesThatAreNarrowedAwayAreNotAskedFor) {
+#if defined(__x86_64__)
+  for (const std::string_view preset : {"scalar", "avx2", "avx512", "avx512_vnni", "avx512_bf16"})
+    EXPECT_EQ(choose(preset, sapphire_rapids(), true).n_asked, 0) << preset;
+#endif
+  EXPECT_EQ(choose("scalar", sapphire_rapids(), true).n_asked, 0);
+  EXPECT_EQ(choose("", sapphire_rapids() - kTileFeatures, true).n_asked, 0) << "none there";
+}
+
+#if defined(__x86_64__)
+TEST(CpuFeatures, APresetThatIsNotThereIsRefused) {
+  EXPECT_THAT([] { choose("amx_bf16", sapphire_rapids() - CpuFeatures{kAmxBf16}, true); },
+              testing::ThrowsMessage<Error>("TRIPTYCH_ISA=amx_bf16: this machine lacks amx_bf16"));
+  EXPECT_THAT([] { choose("amx_int8", sapphire_rapids(), false); },
+              testing::ThrowsMessage<Error>(
+                  "TRIPTYCH_ISA=amx_int8: the system refuses this process the tile registers of AMX"));
+  EXPECT_THAT([] { choose("sse9", sapphire_rapids(), true); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("expected one of scalar, avx2, ")));
+}
+#endif
+
+TEST(CpuFeatures, AreGrantedAsFarAsTheMachineHasThem) {
+  EXPECT_EQ(granted_features(detected_features() - kTileFeatures), detected_features() - kTileFeatures);
+  EXPECT_TRUE(detected_features().has_all(granted_features(CpuFeatures::from_bits(~std::uint64_t{0} >> 1))));
+  EXPECT_TRUE(granted_features({}).empty());
+}
+
 // AVX2 without BMI2, or AVX-512 F without BW, is not what kernels are compiled for.
 TEST(CpuFeatures, AGroupNeedsAllItsExtensions) {
   CpuidWords words = ice_lake();

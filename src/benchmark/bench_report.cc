@@ -161,8 +161,24 @@ LimitsReport measure_limits_report(int n_threads) {
   LimitsReport out;
   out.all = measure_limits(n_threads);
   out.one = out.all.median.n_threads == 1 ? out.all : measure_limits(1);
+  out.tuning = measured_tuning(active_features());
   return out;
 }
+
+namespace {
+
+bool has_tiles() { return !(active_features() & kTileFeatures).empty(); }
+
+std::string tuning_text(const CpuTuning& tuning) {
+  std::string out =
+      fmt::format("chosen for this processor: bfloat16 products {}, int4 weights made 8-bit beyond {} rows",
+                  tuning.bf16_gains ? "gain" : "do not gain", tuning.int4_streamed_rows);
+  const std::int64_t group_bytes = has_tiles() ? tuning.tile_group_bytes : tuning.panel_group_bytes;
+  out += has_tiles() ? fmt::format(", tiles from {} rows on", tuning.tile_rows) : ", no tiles";
+  return out + fmt::format(", weights in blocks of {}\n", format_bytes(static_cast<double>(group_bytes)));
+}
+
+}  // namespace
 
 std::string limits_table(const LimitsReport& limits) {
   const int n = limits.all.median.n_threads;
@@ -191,7 +207,7 @@ std::string limits_table(const LimitsReport& limits) {
     }
     table.add_row(std::move(cells));
   }
-  return out + table.render();
+  return out + table.render() + tuning_text(limits.tuning);
 }
 
 JsonOut limits_report_json(const LimitsReport& limits) {
@@ -208,6 +224,13 @@ JsonOut limits_report_json(const LimitsReport& limits) {
   for (const LimitRow& row : kLimitRows) one[row.key] = limits.one.median.*row.rate;
   one["range"] = range(limits.one);
   out["one_thread"] = std::move(one);
+  const CpuTuning& tuning = limits.tuning;
+  out["tuning"] = {{"bf16_gains", tuning.bf16_gains},
+                   {"int4_streamed_rows", tuning.int4_streamed_rows},
+                   {"tiles", has_tiles()},
+                   {"tile_rows", tuning.tile_rows},
+                   {"panel_group_bytes", tuning.panel_group_bytes},
+                   {"tile_group_bytes", tuning.tile_group_bytes}};
   return out;
 }
 

@@ -6,6 +6,7 @@
 
 #include "benchmark/bench.h"
 #include "report/json_text.h"
+#include "report/machine.h"
 
 namespace triptych {
 
@@ -16,9 +17,11 @@ struct BenchRun {
   BenchReport report;
 };
 
-/// The limits of one thread and of all threads in use (the same when there is one).
+/// The limits of one thread and of all threads in use (the same when there is one), and what the CPU backend
+/// makes of the processor.
 struct LimitsReport {
   MeasuredLimits one, all;
+  CpuTuning tuning;
 };
 LimitsReport measure_limits_report(int n_threads);
 std::string limits_table(const LimitsReport& limits);

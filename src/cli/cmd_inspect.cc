@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/cpu_features.h"
 #include "base/error.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -151,6 +152,7 @@ JsonOut inspection_json(const Inspection& it, const Checkpoint& checkpoint, cons
                        {"fp32_flops_per_s", e.limits.fp32_flops_per_s},
                        {"read_bytes_per_s_first", e.short_bytes_per_s},
                        {"read_bytes_per_s_full_context", e.full_bytes_per_s},
+                       {"instruction_set", to_string(active_isa())},
                        {"ms_per_token_first", e.short_ms},
                        {"ms_per_token_full_context", e.full_ms}};
   }
@@ -208,11 +210,11 @@ void print_model(const LoadedModel& model, const Estimate& e) {
   if (source(e.short_bytes_per_s) != source(e.full_bytes_per_s))
     reads += " (" + format_bytes(e.full_bytes_per_s) + "/s from " + source(e.full_bytes_per_s) + ")";
   std::printf(
-      "time per token   at least %s to %s (full context), from %s and %sFLOP/s measured now on %d "
+      "time per token   at least %s to %s (full context), from %s and %sFLOP/s measured now with %s on %d "
       "thread%s\n",
       format_ms(e.short_ms).c_str(), format_ms(e.full_ms).c_str(), reads.c_str(),
-      format_count(e.limits.fp32_flops_per_s).c_str(), e.limits.n_threads,
-      e.limits.n_threads == 1 ? "" : "s");
+      format_count(e.limits.fp32_flops_per_s).c_str(), std::string(to_string(active_isa())).c_str(),
+      e.limits.n_threads, e.limits.n_threads == 1 ? "" : "s");
 }
 
 void print_inspection(const Inspection& it, const Checkpoint& checkpoint, const InspectFlags& flags) {

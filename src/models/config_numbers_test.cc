@@ -42,6 +42,12 @@ TinyFiles files_with_all_numbers(std::string_view family) {
     add(c["text_config"], R"({"model_type": "mistral", "sliding_window": 5})");
     add(c["vision_config"], R"({"layer_norm_eps": 1e-5, "num_channels": 3})");
     if (family == "llava_next") add(out.preprocessor, R"({"size": {"shortest_edge": 28}})");
+  } else if (family == "llava_onevision") {
+    add(c, R"({"vision_feature_layer": -1})");
+    add(c["text_config"], kLlamaNumbers);
+    add(c["text_config"], R"({"use_sliding_window": true, "sliding_window": 5, "max_window_layers": 0})");
+    add(c["vision_config"], R"({"layer_norm_eps": 1e-6, "num_channels": 3})");
+    add(out.preprocessor, R"({"size": {"height": 28, "width": 28}})");
   } else if (family == "blip2" || family == "instructblip") {
     add(c["vision_config"], R"({"layer_norm_eps": 1e-6})");
     add(c["qformer_config"], R"({"layer_norm_eps": 1e-12, "cross_attention_frequency": 2})");
@@ -57,6 +63,11 @@ TinyFiles files_with_all_numbers(std::string_view family) {
     add(out.preprocessor, R"({"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2, "fps": 2.0,
         "min_frames": 4, "max_frames": 768, "max_video_tokens": 128000,
         "size": {"shortest_edge": 3136, "longest_edge": 78400}})");
+  } else if (family == "qwen3_vl") {
+    add(c["text_config"], R"({"rms_norm_eps": 1e-6, "rope_theta": 5000000.0})");
+    add(c["vision_config"], R"({"patch_size": 16, "temporal_patch_size": 2, "spatial_merge_size": 2,
+        "in_channels": 3})");
+    add(out.preprocessor, R"({"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2})");
   } else if (family == "fuyu") {
     add(c, R"({"layer_norm_eps": 1e-5, "rope_theta": 25000.0, "partial_rotary_factor": 0.5,
         "max_position_embeddings": 64, "num_channels": 3})");
@@ -90,11 +101,11 @@ std::vector<Json> bad_values(const std::string& key, const Json& good) {
   };
   std::vector<Json> out = {Json("many"), Json(1e308), Json(-1e308)};
   if (good.is_number_integer()) out.emplace_back(good.get<double>() + 0.5);
-  if (!is_one_of({"vision_feature_layer", "image_mean"})) out.emplace_back(-1);
-  const bool may_be_zero =
-      is_one_of({"vision_feature_layer", "image_mean", "image_token_id", "image_token_index",
-                 "video_token_id", "vision_token_id", "image_start_id", "max_window_layers", "resample",
-                 "padding_value", "fullatt_block_indexes"});
+  if (!is_one_of({"vision_feature_layer", "image_mean", "fullatt_block_indexes"})) out.emplace_back(-1);
+  const bool may_be_zero = is_one_of(
+      {"vision_feature_layer", "image_mean", "image_token_id", "image_token_index", "video_token_id",
+       "video_token_index", "deepstack_visual_indexes", "vision_token_id", "image_start_id",
+       "max_window_layers", "resample", "padding_value", "fullatt_block_indexes"});
   if (!may_be_zero) out.emplace_back(0);
   return out;
 }

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "backend/cpu/probe.h"
+#include "backend/cpu/tuning.h"
 
 namespace triptych {
 

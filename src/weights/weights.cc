@@ -87,6 +87,11 @@ std::optional<QuantFormat> Binder::format_of(const LinearKey& key, const LinearT
   return options_.quantize_to({id_of(key), traits, part_, key.n_out, key.n_in});
 }
 
+// Whether a linear is the embedding read once more, a tied output layer: its parameters are counted.
+bool Binder::is_embedding(const LinearKey& key) const {
+  return key.matrices.size() == 1 && sizes_.embeddings.contains(key.matrices.front());
+}
+
 std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, const LinearTraits& traits,
                                                    std::unique_ptr<LinearWeight> made, bool is_mapped) {
   PartSizes::Size& size = sizes_.part(part_);
@@ -94,7 +99,9 @@ std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, const L
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
   sizes_.linears.push_back({made.get(), part_, name_of(key), id_of(key), traits});
-  (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
+  // What a tied output layer borrows is the embedding's, unless it was packed.
+  if (!is_embedding(key) || !made->packed().empty())
+    (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
   return made;
 }
 
@@ -105,7 +112,7 @@ std::unique_ptr<LinearWeight> Binder::stored(const LinearKey& key, const LinearT
   spec.name = key.text();
   spec.add(*packed);
   PartSizes::Size& size = sizes_.part(part_);
-  size.n_parameters += key.n_out * key.n_in;
+  if (!is_embedding(key)) size.n_parameters += key.n_out * key.n_in;
   for (std::size_t i = 0; i < key.biases.size(); ++i)
     if (!key.biases[i].empty()) size.n_parameters += key.n_rows[i];
   return count_linear(key, traits, backend_.prepare_linear(spec), true);
@@ -237,7 +244,7 @@ std::unique_ptr<LinearWeight> Binder::bind_stack(std::span<const StackPart> part
   spec.format = format_of(key, traits);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     spec.add(weights_.matrix(key.matrices[i], {key.n_rows[i], n_in}));
-    sizes_.part(part_).n_parameters += key.n_rows[i] * n_in;
+    if (!is_embedding(key)) sizes_.part(part_).n_parameters += key.n_rows[i] * n_in;
     if (!any_bias || key.biases[i].empty()) continue;
     spec.parts.back().bias = weights_.get(key.biases[i], {key.n_rows[i]});
     count(spec.parts.back().bias);
@@ -280,6 +287,7 @@ std::unique_ptr<EmbeddingWeight> Binder::embedding(std::string_view name, std::i
   count(entry);
   count_bytes(entry);
   report(entry);
+  sizes_.embeddings.insert(full(name));
   return backend_.prepare_embedding(entry);
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -87,6 +88,7 @@ struct PartSizes {
   };
   std::vector<std::pair<std::string, Size>> parts;  // in order of first use
   std::vector<Linear> linears;                      // in order of binding
+  std::set<std::string, std::less<>> embeddings;    // names of matrices; a tied output layer counts once
   Size& part(std::string_view name);
 };
 
@@ -145,6 +147,7 @@ class Binder {
 
  private:
   void count(const WeightEntry& entry);
+  bool is_embedding(const LinearKey& key) const;
   void count_bytes(const WeightEntry& entry);
   void report(const WeightEntry& entry);
   std::unique_ptr<LinearWeight> bind_stack(std::span<const StackPart> parts, std::int64_t n_in,

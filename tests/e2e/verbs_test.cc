@@ -239,6 +239,9 @@ TEST(Bench, LimitsOfOneThreadAndOfAll) {
   const RunResult table = triptych({"bench", "--limits", "--threads", "1"});
   EXPECT_EQ(table.exit_code, 0) << table.err;
   EXPECT_THAT(table.out, HasSubstr("read from memory"));
+  EXPECT_THAT(table.out, HasSubstr("chosen for this processor: bfloat16 products "));
+  EXPECT_GE(out["tuning"]["int4_streamed_rows"], 12);
+  EXPECT_GE(out["tuning"]["panel_group_bytes"], 512 * 1024);
 }
 
 TEST(Bench, SweepComparisonAndReport) {

@@ -172,7 +172,8 @@ TEST(Video, BadInputIsOneLine) {
   expect_bad_input(run(kQwen, scratch.path().string()), "no file in it");
   expect_bad_input(run(kModel, kGif),
                    "LlavaForConditionalGeneration does not take videos; these do: "
-                   "Qwen2_5_VLForConditionalGeneration, Qwen2VLForConditionalGeneration, "
+                   "LlavaOnevisionForConditionalGeneration, Qwen2_5_VLForConditionalGeneration, "
+                   "Qwen2VLForConditionalGeneration, "
                    "Qwen3VLForConditionalGeneration");
   const std::string gif = read_file(kGif);
   const std::string cut = (scratch.path() / "cut.gif").string();

@@ -53,6 +53,11 @@ inline void write_fuyu(const std::filesystem::path& folder, const std::filesyste
                                                {"max_position_embeddings", 4096},
                                                {"patch_size", 30}}
                                               .dump());
+  write_text_file(folder / "preprocessor_config.json", Json{{"size", {{"height", 1080}, {"width", 1920}}},
+                                                            {"patch_size", {{"height", 30}, {"width", 30}}},
+                                                            {"image_mean", 0.5},
+                                                            {"image_std", 0.5}}
+                                                           .dump());
   // One dimension per token: where the embedding of a token is 1, the row of its follower in the head is 1.
   Tensor embed = filled({vocab_size, width}, 0.0F), head = filled({vocab_size, width}, 0.0F);
   std::vector<std::string> chain = {"<0x04>"};

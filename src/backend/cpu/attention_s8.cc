@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 
+#include "backend/cpu/kernels/tiles/tile_scope.h"
 #include "base/half.h"
 
 namespace triptych::cpu {
@@ -15,6 +16,8 @@ using kernels::kS8MaxRows;
 using kernels::kS8PanelWidth;
 
 static_assert(kS8MaxRows == kernels::kS8AttentionRows);  // for arrays; tiles have what both kernels take
+constexpr int kStripRows = 32;                           // that kernels of tiles take at once
+static_assert(kS8AttentionMaxRows % kStripRows == 0);
 constexpr float kLog2E = 1.44269504F;
 constexpr std::int64_t kPanelsPerChunk = kS8ChunkKeys / kS8PanelWidth;
 
@@ -22,21 +25,21 @@ std::int64_t round_up(std::int64_t n, std::int64_t to) { return ceil_div(n, to) 
 
 // Pieces of the scratch memory, all multiples of 64 bytes, for kS8AttentionMaxRows rows.
 struct Scratch {
-  std::int64_t q_stride;      // bytes of a quantized query row
-  std::int64_t width;         // columns of the output, a multiple of 64
-  std::int8_t* q;             // [rows][q_stride]
-  float* q_scales;            // [rows], the softmax's scale in them, for logarithms to base 2
-  std::int32_t* q_sums;       // [rows]
-  float* tops;                // [rows]
-  float* sums;                // [rows]
-  float* output;              // [rows][width]
-  std::uint8_t* keys;         // [4] panels
-  std::int8_t* values;        // [width / 64] panels
-  float* key_scales;          // [256]
-  float* value_scales;        // [256]
-  float* scores;              // [6][256]
-  std::uint8_t* high;         // [6][256]
-  std::uint8_t* low;          // [6][256]
+  std::int64_t q_stride;  // bytes of a quantized query row
+  std::int64_t width;     // columns of the output, a multiple of 64
+  std::int8_t* q;         // [rows][q_stride], for kernels of tiles in tile order
+  float* q_scales;        // [rows], the softmax's scale in them, for logarithms to base 2
+  std::int32_t* q_sums;   // [rows]
+  float* tops;            // [rows]
+  float* sums;            // [rows]
+  float* output;          // [rows][width]
+  std::uint8_t* keys;     // [4] panels
+  std::int8_t* values;    // [width / 64] panels
+  float* key_scales;      // [256]
+  float* value_scales;    // [256]
+  float* scores;          // [6][256], with tiles [32][256]
+  std::uint8_t* high;     // the same
+  std::uint8_t* low;
   std::int64_t n_floats = 0;  // of all pieces
 
   Scratch(float* memory, int head_dim)
@@ -55,11 +58,12 @@ struct Scratch {
     output = take(4 * kS8AttentionMaxRows * width);
     keys = reinterpret_cast<std::uint8_t*>(take(kPanelsPerChunk * kernels::s8_panel_bytes(head_dim)));
     values = reinterpret_cast<std::int8_t*>(take(width * kS8ChunkKeys));
+    static_assert(kS8ChunkKeys % 64 == 0);  // tiles read whole steps of a panel
     key_scales = take(4 * kS8ChunkKeys);
     value_scales = take(4 * kS8ChunkKeys);
-    scores = take(4 * kS8MaxRows * kS8ChunkKeys);
-    high = reinterpret_cast<std::uint8_t*>(take(kS8MaxRows * kS8ChunkKeys));
-    low = reinterpret_cast<std::uint8_t*>(take(kS8MaxRows * kS8ChunkKeys));
+    scores = take(4 * kStripRows * kS8ChunkKeys);
+    high = reinterpret_cast<std::uint8_t*>(take(kStripRows * kS8ChunkKeys));
+    low = reinterpret_cast<std::uint8_t*>(take(kStripRows * kS8ChunkKeys));
   }
 };
 
@@ -184,10 +188,68 @@ void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s
                                      s.output + row * s.width + column, s.width});
 }
 
-void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scratch& s) {
+// The same with kernels of tiles, for up to kStripRows rows from a multiple of 16 on. The softmax takes as
+// many rows at once as its kernel does.
+void strip_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s, const Chunk& chunk,
+                int row, int n_rows) {
+  int most = 0;
+  for (int r = row; r < row + n_rows; ++r) most = std::max(most, a.n_visible[r] - chunk.begin);
+  most = std::min(most, chunk.n);
+  if (most <= 0) return;
+  for (int p = 0; p * kS8PanelWidth < most; ++p)
+    runtime.gemm_s8_tiles->tile({n_rows, kernels::s8_quads(a.head_dim), s.q + row * s.q_stride, s.q_stride,
+                                 s.keys + p * kernels::s8_panel_bytes(a.head_dim), s.q_scales + row,
+                                 s.q_sums + row, s.key_scales + p * kS8PanelWidth,
+                                 s.scores + p * kS8PanelWidth, kS8ChunkKeys});
+  const int n = static_cast<int>(round_up(most, 4));
+  const int n_whole = static_cast<int>(round_up(n, 64));
+  float weight_scales[kStripRows];
+  float rescales[kStripRows];
+  std::int32_t n_visible[kStripRows];
+  for (int r = 0; r < n_rows; ++r) {
+    n_visible[r] = std::clamp(a.n_visible[row + r] - chunk.begin, 0, most);
+    add_offsets(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
+  }
+  bool has_low = false;
+  bool low_rows[kStripRows] = {};
+  for (int r = 0; r < n_rows; r += runtime.attention_s8.max_rows) {
+    const int end = std::min(n_rows, r + runtime.attention_s8.max_rows);
+    const bool low =
+        runtime.attention_s8.soften({end - r, n, n_visible + r, s.scores + r * kS8ChunkKeys, s.value_scales,
+                                     s.tops + row + r, s.sums + row + r, s.high + r * kS8ChunkKeys,
+                                     s.low + r * kS8ChunkKeys, weight_scales + r, rescales + r});
+    std::fill(low_rows + r, low_rows + end, low);
+    has_low = has_low || low;
+  }
+  for (int r = 0; r < n_rows; ++r) {
+    std::uint8_t* high = s.high + r * kS8ChunkKeys;
+    std::uint8_t* low = s.low + r * kS8ChunkKeys;
+    std::fill(high + n, high + n_whole, std::uint8_t{0});
+    if (has_low) std::fill(low_rows[r] ? low + n : low, low + n_whole, std::uint8_t{0});
+  }
+  for (std::int64_t column = 0; column < s.width; column += kS8PanelWidth)
+    runtime.attention_s8_tiles->accumulate({n_rows, n / 4, s.high, has_low ? s.low : nullptr, kS8ChunkKeys,
+                                            s.values + column * kS8ChunkKeys, weight_scales, rescales,
+                                            s.output + row * s.width + column, s.width});
+}
+
+// Rows of q in tile order stand in blocks of 16; those that are not there are zeros.
+void quantize_queries_in_tiles(const Runtime& runtime, const AttentionBlock& a, const Scratch& s) {
+  const auto quads = kernels::s8_quads(a.head_dim);
+  constexpr int kHeight = kernels::kTileHeight;
+  if (const int left = a.n_rows % kHeight; left > 0)
+    std::fill_n(s.q + (a.n_rows - left) * s.q_stride, kHeight * s.q_stride, std::int8_t{0});
+  for (int r = 0; r < a.n_rows; ++r)
+    runtime.gemm_s8_tiles->quantize(
+        {a.head_dim, a.q[r], s.q + r / kHeight * kHeight * s.q_stride + r % kHeight * kernels::kTileRow_bytes,
+         s.q_scales + r, s.q_sums + r, nullptr, quads});
+}
+
+void quantize_queries(const Runtime& runtime, const AttentionBlock& a, const Scratch& s, bool tiles) {
+  if (tiles) quantize_queries_in_tiles(runtime, a, s);
   for (int r = 0; r < a.n_rows; ++r) {
     std::int8_t* q = s.q + r * s.q_stride;
-    runtime.gemm_s8.quantize({a.head_dim, a.q[r], q, s.q_scales + r, s.q_sums + r});
+    if (!tiles) runtime.gemm_s8.quantize({a.head_dim, a.q[r], q, s.q_scales + r, s.q_sums + r});
     s.q_scales[r] *= a.scale * kLog2E;
     s.tops[r] = -std::numeric_limits<float>::infinity();
     s.sums[r] = 0;
@@ -203,7 +265,10 @@ std::size_t attention_s8_scratch_floats(int head_dim) {
 
 void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
   Scratch s(a.scratch, a.head_dim);
-  quantize_queries(runtime, a, s);
+  const bool tiles = runtime.attention_s8_tiles != nullptr && runtime.gemm_s8_tiles != nullptr &&
+                     a.n_rows >= runtime.tuning.tile_rows;
+  const kernels::TileScope scope(tiles ? runtime.attention_s8_tiles->tiles : nullptr);
+  quantize_queries(runtime, a, s, tiles);
   const int n_keys = *std::max_element(a.n_visible, a.n_visible + a.n_rows);
   const int tile_rows = std::min(runtime.gemm_s8.max_rows, runtime.attention_s8.max_rows);
   const int n_tiles = static_cast<int>(ceil_div(a.n_rows, tile_rows));
@@ -215,6 +280,11 @@ void attention_s8(const Runtime& runtime, const AttentionBlock& a) {
   for (chunk.begin = first / kS8ChunkKeys * kS8ChunkKeys; chunk.begin < n_keys; chunk.begin += kS8ChunkKeys) {
     chunk.n = std::min(kS8ChunkKeys, n_keys - chunk.begin);
     load_chunk(runtime, a, s, chunk);
+    if (tiles) {
+      for (int row = 0; row < a.n_rows; row += kStripRows)
+        strip_step(runtime, a, s, chunk, row, std::min(kStripRows, a.n_rows - row));
+      continue;
+    }
     for (int t = 0; t < n_tiles; ++t) {
       const int row = t * a.n_rows / n_tiles;
       tile_step(runtime, a, s, chunk, row, (t + 1) * a.n_rows / n_tiles - row);

@@ -377,6 +377,34 @@ TEST(CpuAttention, AttentionInEightBitsIsNear) {
       }
 }
 
+// Other tiles of rows and of keys, the same integers: no more than the last bits of sums of floats differ,
+// and where vectors have fused multiply-adds not those.
+TEST(CpuAttention, AttentionInEightBitsIsTheSameOverTiles) {
+  const std::vector<std::int32_t> cu_q = {0, 3, 60, 171};
+  const std::vector<std::int32_t> cu_k = {0, 430, 440, 798};
+  for (const int d : {24, 64, 80})
+    for (const bool causal : {false, true}) {
+      const Tensor q = random_tensor({171, 4, d}, 1, 2.0F);
+      const Tensor k = random_tensor({798, 2, d}, 2);
+      const Tensor v = random_tensor({798, 2, d}, 3);
+      const AttentionArgs args = attention_args(q, k, v, cu_q, cu_k, causal);
+      std::vector<float> without, with;
+      for (const bool tiles : {false, true}) {
+        CpuBackendOptions options;
+        options.n_threads = 2;
+        options.policy.int8_attention = true;
+        options.tuning = CpuTuning{.tile_rows = tiles ? 9 : 1'000'000, .emulated_tiles = tiles};
+        const Tensor y(DType::kF32, {171, 4, d});
+        TensorView view = y.view();
+        make_cpu_backend(options)->attention(args, view);
+        (tiles ? with : without).assign(y.f32(), y.f32() + y.view().numel());
+      }
+      for (std::size_t i = 0; i < with.size(); ++i)
+        ASSERT_NEAR(with[i], without[i], 1e-5F * (1 + std::fabs(without[i])))
+            << "width " << d << " causal " << causal << " at " << i;
+    }
+}
+
 // Blocks of queries are larger where few threads share them, and means of keys are sums of pieces.
 TEST(CpuAttention, AttentionInEightBitsHasTheSameBitsForAnyNumberOfThreads) {
   const std::vector<std::int32_t> cu = {0, 577, 800};

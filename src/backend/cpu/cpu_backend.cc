@@ -120,14 +120,18 @@ void check_can_take(const LinearSpec& spec) {
                                           : "a group index");
 }
 
+// Before anything runs: what makes a runtime also measures.
+CpuFeatures checked(CpuFeatures features) {
+  const CpuFeatures lacking = features - granted_features(features);
+  if (!lacking.empty()) fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(lacking));
+  return features;
+}
+
 class CpuBackend final : public Backend {
  public:
   explicit CpuBackend(const CpuBackendOptions& options)
-      : runtime_(options.n_threads, options.pin, options.isa ? *options.isa : active_features(),
-                 options.policy) {
-    const CpuFeatures lacking = runtime_.features - detected_features();
-    if (!lacking.empty()) fail(ErrorCode::kInvalidArgument, "this machine lacks {}", to_string(lacking));
-  }
+      : runtime_(options.n_threads, options.pin, options.isa ? checked(*options.isa) : active_features(),
+                 options.policy, options.tuning) {}
 
   std::string describe() const override {
     return fmt::format("cpu {}, {} thread{}", to_string(preset_of(runtime_.features)), n_threads(),

@@ -21,10 +21,11 @@
 namespace triptych {
 
 struct CpuBackendOptions {
-  int n_threads = 0;               // < 1: usable_cpus()
-  bool pin = false;                // bind worker threads to processors
-  std::optional<CpuFeatures> isa;  // active_features() when empty; must be among those of the machine
-  CpuPolicy policy = {};           // what chooses algorithms
+  int n_threads = 0;                     // < 1: usable_cpus()
+  bool pin = false;                      // bind worker threads to processors
+  std::optional<CpuFeatures> isa;        // active_features() when empty; must be among those of the machine
+  CpuPolicy policy = {};                 // what chooses algorithms
+  std::optional<CpuTuning> tuning = {};  // measured when empty
 };
 
 std::unique_ptr<Backend> make_cpu_backend(const CpuBackendOptions& options = {});

@@ -210,16 +210,39 @@ TEST(CpuBackend, WeightsThatDoNotFitAreNamed) {
   EXPECT_THROW(cpu->make_kv_cache({1 << 30, 1 << 20, 1 << 20, 64, 1 << 30}), Error);
 }
 
-// Activations in bfloat16: an error of 2^-9 of each product where the machine has such products, none
-// elsewhere.
-TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
+// None of their instructions may run before: a backend measures when it starts.
+TEST(CpuBackend, RefusesInstructionsThatTheMachineLacks) {
+  bool any = false;
+  for (const Isa isa : known_isas()) {
+    if (has_isa(isa)) continue;
+    any = true;
+    CpuBackendOptions options;
+    options.n_threads = 1;
+    options.isa = isa;
+    options.policy.bf16_activations = true;
+    try {
+      make_cpu_backend(options);
+      ADD_FAILURE() << to_string(isa);
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), ErrorCode::kInvalidArgument);
+      EXPECT_EQ(std::string(e.what()).find("this machine lacks "), 0U) << e.what();
+    }
+  }
+  if (!any) GTEST_SKIP() << "this machine has every preset";
+}
+
+// Activations in bfloat16: an error of 2^-9 of each product where the machine has such products and they are
+// said to gain, none elsewhere.
+void expect_bf16_activations(const CpuTuning& tuning, bool has_products) {
   CpuBackendOptions options;
   options.n_threads = 2;
   const auto plain = make_cpu_backend(options);
   options.policy.bf16_activations = true;
+  options.tuning = tuning;
   const auto rounded = make_cpu_backend(options);
-  for (const std::int64_t k : {64, 70, 71})
+  for (const std::int64_t k : {64, 70, 71, 1100})
     for (const std::int64_t m : {5, 30, 200}) {
+      if (tuning.emulated_tiles && k * m > 100'000) continue;
       std::vector<float> w;
       LinearSpec spec;
       spec.name = "layer";
@@ -242,9 +265,21 @@ TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
         ASSERT_LE(error, bound) << m << " rows of " << k << " at " << i;
         largest = std::max(largest, error);
       }
-      const bool rounds = active_features().has_all(Isa::kAvx512Bf16) && k % 2 == 0 && m > 24;
+      const bool rounds = has_products && k % 2 == 0 && m > 24;
       EXPECT_EQ(largest > 0, rounds) << m << " rows of " << k;
     }
+}
+
+TEST(CpuBackend, Bf16ActivationsRoundXOnly) {
+  expect_bf16_activations({.bf16_gains = true}, active_features().has_all(Isa::kAvx512Bf16));
+}
+
+TEST(CpuBackend, Bf16ActivationsRoundXOnlyOverTiles) {
+  expect_bf16_activations({.bf16_gains = true, .emulated_tiles = true}, true);
+}
+
+TEST(CpuBackend, Bf16ActivationsNeedAProcessorThatGains) {
+  expect_bf16_activations({.bf16_gains = false}, false);
 }
 
 TEST(CpuBackend, RowsAndPointwise) {

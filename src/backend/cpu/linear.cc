@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/cpu/kernels/tiles/tile_scope.h"
 #include "base/error.h"
 #include "base/half.h"
 
@@ -132,8 +133,11 @@ void multiply_group(const Runtime& runtime, const LinearCall& call, const Blocki
     for (std::int64_t t = tile_begin; t < tile_end; ++t) {
       const std::int64_t first = blocking.tile_begin(t);
       const int rows = static_cast<int>(blocking.tile_begin(t + 1) - first);
+      const bool in_place = gemm.tiles != nullptr;
+      const float* a = in_place ? call.x + (blocking.row_begin + first) * call.x_stride + k0
+                                : packed + blocking.packed_at(b, t);
       for (std::int64_t p = 0; p < n_panels; ++p)
-        gemm.tile({rows, k, packed + blocking.packed_at(b, t), rows, panels + p * k * width,
+        gemm.tile({rows, k, a, in_place ? call.x_stride : rows, panels + p * k * width,
                    products + (first - first_row) * stride + p * width, stride, b > 0});
     }
   }
@@ -147,9 +151,10 @@ void multiply_block(Runtime& runtime, const LinearCall& call, const Blocking& bl
   const std::int64_t group_width = division.panels_per_group * tiles_of(runtime, call).panel_width;
   float* packed = runtime.shared_scratch(static_cast<std::size_t>(blocking.k * blocking.n_rows + 64));
   runtime.reserve_thread_scratch(static_cast<std::size_t>((kBlockK + blocking.n_rows) * group_width));
-  pack_x(runtime, call, blocking, packed);
+  if (tiles_of(runtime, call).tiles == nullptr) pack_x(runtime, call, blocking, packed);
   const std::int64_t n_row_splits = division.n_row_splits;
   const auto item = [&](std::int64_t index, int thread) {
+    const kernels::TileScope scope(tiles_of(runtime, call).tiles);
     const std::int64_t split = index % n_row_splits;
     multiply_group(runtime, call, blocking, range_at(call.weight, group_width, index / n_row_splits),
                    split * blocking.n_tiles / n_row_splits, (split + 1) * blocking.n_tiles / n_row_splits,
@@ -355,8 +360,8 @@ CpuLinear::CpuLinear(const CpuLinear& bf16, std::int64_t n_words)
 }
 
 ProductPlan CpuLinear::plan(const Runtime& runtime, const LinearArgs& args) const {
-  const LinearAlgorithm algorithm =
-      linear_algorithm(args.n_rows, words_ != nullptr, runtime.features, runtime.policy);
+  const LinearAlgorithm algorithm = linear_algorithm(
+      args.n_rows, words_ != nullptr && runtime.gemm_bf16 != nullptr, runtime.policy, runtime.tuning);
   ProductPlan out;
   if (algorithm == LinearAlgorithm::kStreamed) out = plan_few_rows(runtime, *this);
   out.algorithm = algorithm;
@@ -371,14 +376,24 @@ void CpuLinear::run(Runtime& runtime, const LinearArgs& args, const ProductPlan&
 
 void CpuLinear::multiply_bf16(Runtime& runtime, const LinearArgs& args) const {
   const std::int64_t n_words = n_in_ / 2;
-  float* x = runtime.second_scratch(static_cast<std::size_t>(args.n_rows * n_words));
-  runtime.parallel(args.n_rows, 6 * n_in_, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i)
-      runtime.rows.narrow(ElementType::kBF16, n_in_, args.x + i * args.x_stride, x + i * n_words);
+  // Tiles take these rows as they are: with zeros up to whole steps, and lines of a tile that do not share
+  // their place in the first-level cache.
+  const bool tiles = runtime.gemm_bf16->tiles != nullptr;
+  constexpr std::int64_t kStep = 16;
+  std::int64_t stride = tiles ? ceil_div(n_words, kStep) * kStep : n_words;
+  if (tiles && stride % 1024 == 0) stride += kStep;
+  const std::int64_t n_read = args.n_rows + (tiles ? kernels::kTileHeight - 1 : 0);
+  float* x = runtime.second_scratch(static_cast<std::size_t>(n_read * stride));
+  runtime.parallel(n_read, 6 * n_in_, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      float* row = x + i * stride;
+      std::fill(i < args.n_rows ? row + n_words : row, row + stride, 0.0F);
+      if (i < args.n_rows) runtime.rows.narrow(ElementType::kBF16, n_in_, args.x + i * args.x_stride, row);
+    }
   });
   LinearArgs words = args;
   words.x = x;
-  words.x_stride = n_words;
+  words.x_stride = stride;
   linear_many_rows(runtime, {*words_, words, runtime.gemm_bf16});
 }
 

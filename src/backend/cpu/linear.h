@@ -48,6 +48,7 @@ struct PanelTiling {
   std::int64_t n_groups = 0;
   std::int64_t n_row_splits = 0;
   LoopPlan loop;
+  const kernels::GemmS8Kernels* gemm_s8 = nullptr;  // that multiplies
 };
 
 /// What shapes decide of a product: made once for a step that is recorded. A weight uses what it needs.

@@ -4,6 +4,7 @@
 #include <exception>
 #include <mutex>
 
+#include "backend/cpu/kernels/tiles/tile_scope.h"
 #include "base/error.h"
 
 namespace triptych::cpu {
@@ -113,23 +114,29 @@ std::int64_t check_parts(const LinearSpec& spec, std::int64_t& n_in) {
   return n_out;
 }
 
-void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const QuantizedRows& rows,
-                        const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
-                        float* products) {
+void multiply_s8_panels(const Runtime& runtime, const kernels::GemmS8Kernels& gemm_s8, const LinearArgs& args,
+                        const QuantizedRows& rows, const S8Panels& panels, std::int64_t row_begin,
+                        std::int64_t row_end, float* products) {
   const std::int64_t n_rows_all = row_end - row_begin;
-  const std::int64_t n_tiles = ceil_div(n_rows_all, runtime.gemm_s8.max_rows);
+  const std::int64_t n_tiles = ceil_div(n_rows_all, gemm_s8.max_rows);
+  // Of nearly equal heights; blocks of rows in tile order stay whole.
+  const auto tile_begin = [&](std::int64_t t) {
+    return row_begin +
+           (gemm_s8.tiles != nullptr ? std::min(t * gemm_s8.max_rows, n_rows_all) : t * n_rows_all / n_tiles);
+  };
   const std::int64_t half = panels.n * kernels::kS8PanelWidth;
   const std::int64_t stride = panels.up != nullptr ? 2 * half : half;
   const auto multiply = [&](std::int64_t begin, int n_rows, const std::uint8_t* data, const float* scales,
                             float* to) {
     for (std::int64_t p = 0; p < panels.n; ++p)
-      runtime.gemm_s8.tile({n_rows, kernels::s8_quads(panels.k), rows.q + begin * rows.stride, rows.stride,
-                            data + p * panels.panel_bytes, rows.scales + begin, rows.sums + begin,
-                            scales + p * kernels::kS8PanelWidth, to + p * kernels::kS8PanelWidth, stride});
+      gemm_s8.tile({n_rows, kernels::s8_quads(panels.k), rows.q + begin * rows.stride, rows.stride,
+                    data + p * panels.panel_bytes, rows.scales + begin, rows.sums + begin,
+                    scales + p * kernels::kS8PanelWidth, to + p * kernels::kS8PanelWidth, stride,
+                    panels.in_tiles});
   };
   for (std::int64_t t = 0; t < n_tiles; ++t) {
-    const std::int64_t begin = row_begin + t * n_rows_all / n_tiles;
-    const int n_rows = static_cast<int>(row_begin + (t + 1) * n_rows_all / n_tiles - begin);
+    const std::int64_t begin = tile_begin(t);
+    const int n_rows = static_cast<int>(tile_begin(t + 1) - begin);
     multiply(begin, n_rows, panels.data, panels.column_scales, products);
     if (panels.up != nullptr) multiply(begin, n_rows, panels.up, panels.up_column_scales, products + half);
     for (int r = 0; r < n_rows; ++r) {
@@ -149,11 +156,10 @@ void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const Qu
 
 namespace {
 
-std::int64_t choose_panels_per_group(const Runtime& runtime, std::int64_t n_panels,
-                                     std::int64_t panel_bytes) {
-  constexpr std::int64_t kGroup_bytes = 512 * 1024;
+std::int64_t choose_panels_per_group(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
+                                     std::int64_t group_bytes) {
   constexpr std::int64_t kMaxGroup = 4;  // 256 columns are enough for an epilogue to be cheap
-  std::int64_t group = std::clamp<std::int64_t>(kGroup_bytes / panel_bytes, 1, kMaxGroup);
+  std::int64_t group = std::clamp<std::int64_t>(group_bytes / panel_bytes, 1, kMaxGroup);
   while (group > 1 && ceil_div(n_panels, group) < wanted_pieces(runtime)) --group;
   return group;
 }
@@ -161,14 +167,20 @@ std::int64_t choose_panels_per_group(const Runtime& runtime, std::int64_t n_pane
 }  // namespace
 
 PanelTiling plan_panel_tiling(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
-                              std::int64_t n_rows) {
+                              std::int64_t n_rows, bool makes_panels) {
   PanelTiling out;
-  out.panels_per_group = choose_panels_per_group(runtime, n_panels, panel_bytes);
+  out.gemm_s8 = &runtime.gemm_s8_for(n_rows);
+  const bool tiles = out.gemm_s8->tiles != nullptr;
+  const std::int64_t max_rows = out.gemm_s8->max_rows;
+  out.panels_per_group =
+      choose_panels_per_group(runtime, n_panels, panel_bytes,
+                              tiles ? runtime.tuning.tile_group_bytes : runtime.tuning.panel_group_bytes);
   // As many groups for each thread, of nearly equal sizes.
   out.n_groups = std::min(n_panels, ceil_div(ceil_div(n_panels, out.panels_per_group), runtime.n_threads()) *
                                         runtime.n_threads());
-  const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / (4 * runtime.gemm_s8.max_rows));
-  out.n_row_splits = std::clamp<std::int64_t>(ceil_div(wanted_pieces(runtime), out.n_groups), 1, most_splits);
+  const std::int64_t most_splits = std::max<std::int64_t>(1, n_rows / ((tiles ? 2 : 4) * max_rows));
+  const std::int64_t wanted = tiles && makes_panels ? runtime.n_threads() : wanted_pieces(runtime);
+  out.n_row_splits = std::clamp<std::int64_t>(ceil_div(wanted, out.n_groups), 1, most_splits);
   out.loop = runtime.plan_loop(out.n_groups * out.n_row_splits,
                                out.panels_per_group * panel_bytes * ceil_div(n_rows, out.n_row_splits));
   return out;
@@ -178,12 +190,15 @@ void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_row
                      FunctionRef<void(const PanelItem& item, int thread)> body) {
   const std::int64_t n_groups = tiling.n_groups;
   const std::int64_t n_row_splits = tiling.n_row_splits;
+  const std::int64_t unit = tiling.gemm_s8->tiles != nullptr ? tiling.gemm_s8->max_rows : 1;
+  const auto row_begin = [&](std::int64_t s) { return s * n_rows / n_row_splits / unit * unit; };
   runtime.parallel(tiling.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
+    const kernels::TileScope scope(tiling.gemm_s8->tiles);
     for (std::int64_t i = begin; i < end; ++i) {
       const std::int64_t g = i / n_row_splits;
       const std::int64_t s = i % n_row_splits;
-      body({g * n_panels / n_groups, (g + 1) * n_panels / n_groups, s * n_rows / n_row_splits,
-            (s + 1) * n_rows / n_row_splits},
+      body({g * n_panels / n_groups, (g + 1) * n_panels / n_groups, row_begin(s),
+            s + 1 < n_row_splits ? row_begin(s + 1) : n_rows},
            thread);
     }
   });

@@ -52,6 +52,7 @@ struct S8Panels {
   std::int64_t panel_bytes;
   std::int64_t n;
   std::int64_t k;
+  bool in_tiles;               // their order, see kernels/gemm_s8
   const float* column_scales;  // [64 n]
   const float* bias;           // of the whole weight, or null
   std::int64_t first_column;   // of the whole weight
@@ -61,11 +62,11 @@ struct S8Panels {
   const float* up_column_scales = nullptr;
   std::int64_t n_half = 0;
 };
-/// Output rows [row_begin, row_end) of the panels' columns: tiles of gemm_s8.max_rows rows meet all
+/// Output rows [row_begin, row_end) of the panels' columns: tiles of the kernel's max_rows rows meet all
 /// panels, then are finished. `products` holds max_rows * 64 n floats, max_rows * 128 n of a gated product.
-void multiply_s8_panels(const Runtime& runtime, const LinearArgs& args, const QuantizedRows& rows,
-                        const S8Panels& panels, std::int64_t row_begin, std::int64_t row_end,
-                        float* products);
+void multiply_s8_panels(const Runtime& runtime, const kernels::GemmS8Kernels& gemm_s8, const LinearArgs& args,
+                        const QuantizedRows& rows, const S8Panels& panels, std::int64_t row_begin,
+                        std::int64_t row_end, float* products);
 
 /// Panels of a product that are handed out: those of Wg stand for both halves of a gated one.
 constexpr std::int64_t panels_to_hand_out(std::int64_t n_panels, const LinearArgs& args) noexcept {
@@ -78,10 +79,11 @@ struct PanelItem {
 };
 /// Groups of panels that are multiplied together: a few, as long as their 8-bit weights stay in the
 /// second-level cache, fewer when threads would have nothing to do. Rows are split, too, when there are few
-/// groups.
+/// groups; with panels that each piece makes anew, kernels of tiles only split them so that every thread has
+/// a piece: for these a panel costs as much to make as to multiply with 85 rows.
 PanelTiling plan_panel_tiling(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
-                              std::int64_t n_rows);
-/// Hands out all panels and rows in such pieces.
+                              std::int64_t n_rows, bool makes_panels = false);
+/// Hands out all panels and rows in such pieces, with tiles configured for a kernel of tiles.
 void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_rows, const PanelTiling& tiling,
                      FunctionRef<void(const PanelItem& item, int thread)> body);
 

@@ -323,12 +323,18 @@ void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args, co
 // Rows times panels that are made 8-bit first.
 void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
                                        const ProductPlan& plan) const {
-  const QuantizedRows rows = quantize_rows(runtime, args, *this);
+  const kernels::GemmS8Kernels& gemm_s8 = *plan.tiling.gemm_s8;
+  const bool tiles = gemm_s8.tiles != nullptr;
+  // A panel as it is made is padded to whole blocks of eight: so are the rows that tiles multiply it with.
+  const std::int64_t quads = layout_.padded_k() / 4;
+  const QuantizedRows rows = quantize_rows(runtime, args, *this, 0, tiles ? quads : 0);
+  const bool in_tiles = tiles && runtime.gemm_s4.makes_tiles;
   const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
-  const std::int64_t panel_bytes = layout_.padded_k() * kWidth;
+  const std::int64_t panel_bytes =
+      in_tiles ? kernels::s8_tile_steps(quads) * kernels::kS8PanelStep_bytes : layout_.padded_k() * kWidth;
   const std::int64_t panels_per_group = plan.tiling.panels_per_group;
-  const std::int64_t product_floats = runtime.gemm_s8.max_rows * halves * panels_per_group * kWidth;
+  const std::int64_t product_floats = gemm_s8.max_rows * halves * panels_per_group * kWidth;
   runtime.reserve_thread_scratch(
       static_cast<std::size_t>(product_floats + halves * panels_per_group * panel_bytes / 4));
   const auto multiply_item = [&](const PanelItem& item, int thread) {
@@ -338,14 +344,15 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
     for (std::int64_t h = 0; h < halves; ++h)
       for (std::int64_t i = 0; i < n; ++i) {
         const std::int64_t p = h * n_panels + item.panel_begin + i;
-        runtime.gemm_s4.requantize(
-            {layout_, panel(p), column_scales_.f32() + p * kWidth, made + (h * n + i) * panel_bytes});
+        runtime.gemm_s4.requantize({layout_, panel(p), column_scales_.f32() + p * kWidth,
+                                    made + (h * n + i) * panel_bytes, in_tiles});
       }
     const std::int64_t first = item.panel_begin * kWidth;
     S8Panels panels = {made,
                        panel_bytes,
                        n,
-                       layout_.k,
+                       tiles ? 4 * quads : layout_.k,
+                       in_tiles,
                        (tile_scales_.empty() ? column_scales_.f32() : tile_scales_.data()) + first,
                        bias(),
                        first,
@@ -355,7 +362,7 @@ void CpuLinearS4::multiply_requantized(Runtime& runtime, const LinearArgs& args,
       panels.up_column_scales = panels.column_scales + n_panels * kWidth;
       panels.n_half = n_out_ / 2;
     }
-    multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end, products);
+    multiply_s8_panels(runtime, gemm_s8, args, rows, panels, item.row_begin, item.row_end, products);
   };
   for_panel_items(runtime, n_panels, args.n_rows, plan.tiling, multiply_item);
 }
@@ -364,12 +371,13 @@ ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) co
   const std::int64_t halves = args.gated ? 2 : 1;
   ProductPlan out;
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
-  out.int4_algorithm = int4_algorithm(args.n_rows, runtime.features, runtime.policy);
+  out.int4_algorithm = int4_algorithm(args.n_rows, runtime.policy, runtime.tuning);
   if (out.int4_algorithm == Int4Algorithm::kStreamed) {
     out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s4.max_rows);
     out.loop = runtime.plan_loop(out.n_panels, layout_.panel_bytes() * out.n_tiles * halves);
   } else {
-    out.tiling = plan_panel_tiling(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows);
+    out.tiling =
+        plan_panel_tiling(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows, true);
   }
   return out;
 }

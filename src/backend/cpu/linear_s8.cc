@@ -108,12 +108,12 @@ void CpuLinearS8::bias_with_offset(Runtime& runtime, float offset, float* out) c
   });
 }
 
-QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args) const {
-  if (args.x_int8 != nullptr) return int8_rows_of(runtime, args, n_in_);
-  if (args.x_quant.step > 0 || quant_.step == 0) return quantize_rows(runtime, args, *this);
+QuantizedRows CpuLinearS8::rows_of(Runtime& runtime, const LinearArgs& args, std::int64_t tile_quads) const {
+  if (args.x_int8 != nullptr) return int8_rows_of(runtime, args, n_in_, tile_quads);
+  if (args.x_quant.step > 0 || quant_.step == 0) return quantize_rows(runtime, args, *this, 0, tile_quads);
   LinearArgs with_weights_quant = args;
   with_weights_quant.x_quant = quant_;
-  return quantize_rows(runtime, with_weights_quant, *this);
+  return quantize_rows(runtime, with_weights_quant, *this, 0, tile_quads);
 }
 
 // [N rounded up to 64] or null; parameters of the call come before the weight's own.
@@ -134,13 +134,14 @@ ProductPlan CpuLinearS8::plan(const Runtime& runtime, const LinearArgs& args) co
 }
 
 void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
-  const QuantizedRows rows = rows_of(runtime, args);
+  const kernels::GemmS8Kernels& gemm_s8 = *plan.tiling.gemm_s8;
+  const QuantizedRows rows = rows_of(runtime, args, gemm_s8.tiles != nullptr ? kernels::s8_quads(n_in_) : 0);
   const std::int64_t n_panels = plan.n_panels;
   const std::int64_t halves = args.gated ? 2 : 1;
   const std::int64_t panel_bytes = kernels::s8_panel_bytes(n_in_);
   const std::int64_t panels_per_group = plan.tiling.panels_per_group;
   runtime.reserve_thread_scratch(
-      static_cast<std::size_t>(runtime.gemm_s8.max_rows * halves * panels_per_group * kWidth));
+      static_cast<std::size_t>(gemm_s8.max_rows * halves * panels_per_group * kWidth));
   const float* bias = bias_of(runtime, args.x_quant);
   const auto multiply_item = [&](const PanelItem& item, int thread) {
     const std::int64_t first = item.panel_begin * kWidth;
@@ -148,6 +149,7 @@ void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPla
                        panel_bytes,
                        item.panel_end - item.panel_begin,
                        n_in_,
+                       false,
                        scales_.f32() + first,
                        bias,
                        first,
@@ -157,7 +159,7 @@ void CpuLinearS8::run(Runtime& runtime, const LinearArgs& args, const ProductPla
       panels.up_column_scales = panels.column_scales + n_panels * kWidth;
       panels.n_half = n_out_ / 2;
     }
-    multiply_s8_panels(runtime, args, rows, panels, item.row_begin, item.row_end,
+    multiply_s8_panels(runtime, gemm_s8, args, rows, panels, item.row_begin, item.row_end,
                        runtime.thread_scratch(thread));
   };
   for_panel_items(runtime, n_panels, args.n_rows, plan.tiling, multiply_item);

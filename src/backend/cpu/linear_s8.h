@@ -42,7 +42,7 @@ class CpuLinearS8 final : public QuantizedLinear {
 
  private:
   void bias_with_offset(Runtime& runtime, float offset, float* out) const;
-  QuantizedRows rows_of(Runtime& runtime, const LinearArgs& args) const;
+  QuantizedRows rows_of(Runtime& runtime, const LinearArgs& args, std::int64_t tile_quads) const;
   const float* bias_of(Runtime& runtime, const ActivationQuant& quant_of_call) const;
   std::size_t total_bytes() const noexcept {
     return panels_.size_bytes() + scales_.size_bytes() + bias_.size_bytes() + compensated_bias_.size_bytes();

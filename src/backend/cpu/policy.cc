@@ -4,17 +4,15 @@
 
 namespace triptych::cpu {
 
-LinearAlgorithm linear_algorithm(std::int64_t n_rows, bool pairs_bf16, CpuFeatures features,
-                                 const CpuPolicy& policy) noexcept {
+LinearAlgorithm linear_algorithm(std::int64_t n_rows, bool pairs_bf16, const CpuPolicy& policy,
+                                 const CpuTuning& tuning) noexcept {
   if (policy.batch_invariant || n_rows <= policy.streamed_rows) return LinearAlgorithm::kStreamed;
-  const bool rounds = policy.bf16_activations && pairs_bf16 && features.has_all(kernels::kNeedsAvx512Bf16);
+  const bool rounds = policy.bf16_activations && pairs_bf16 && tuning.bf16_gains;
   return rounds ? LinearAlgorithm::kTiledBf16 : LinearAlgorithm::kTiled;
 }
 
-Int4Algorithm int4_algorithm(std::int64_t n_rows, CpuFeatures features, const CpuPolicy& policy) noexcept {
-  const std::int64_t limit =
-      features.has_all(kernels::kNeedsAvx2) ? policy.int4_streamed_rows_avx2 : policy.int4_streamed_rows;
-  const bool streamed = policy.batch_invariant || policy.exact_groups || n_rows <= limit;
+Int4Algorithm int4_algorithm(std::int64_t n_rows, const CpuPolicy& policy, const CpuTuning& tuning) noexcept {
+  const bool streamed = policy.batch_invariant || policy.exact_groups || n_rows <= tuning.int4_streamed_rows;
   return streamed ? Int4Algorithm::kStreamed : Int4Algorithm::kRequantized;
 }
 

@@ -1,10 +1,11 @@
 // Which algorithm an operation takes. Every choice of this backend that changes bits is a function here: of
-// the shape, the instruction sets and a policy, of nothing else. How work is divided among threads and caches
-// is not: it changes no bit.
+// the shape, the instruction sets, a policy and the kind of processor (tuning.h), of nothing else. How work
+// is divided among threads and caches is not: it changes no bit.
 #pragma once
 
 #include <cstdint>
 
+#include "backend/cpu/tuning.h"
 #include "base/cpu_features.h"
 
 namespace triptych {
@@ -18,17 +19,13 @@ struct CpuPolicy {
   bool batch_invariant = false;
   /// int4: products of many rows use the groups' scales, not 8-bit weights made of them.
   bool exact_groups = false;
-  /// Products of many rows with bfloat16 weights round x to bfloat16, where the instruction set gains by it.
+  /// Products of many rows with bfloat16 weights round x to bfloat16, where the processor gains by it.
   bool bf16_activations = false;
   /// Attention over plain tensors (towers) in 8-bit integers, where the instruction set gains by it.
   bool int8_attention = false;
 
   /// Float weights are streamed up to here, beyond it packed and multiplied in tiles (linear_bench.cc).
   std::int64_t streamed_rows = 24;
-  /// int4 weights are multiplied as stored up to here, beyond it made 8-bit first
-  /// (linear_quantized_bench.cc): with AVX2 and later, and elsewhere.
-  std::int64_t int4_streamed_rows_avx2 = 48;
-  std::int64_t int4_streamed_rows = 12;
   /// Fewer query rows of a head do not repay the packing of int8 keys and values (attention_bench.cc,
   /// BM_Decode).
   std::int64_t int8_attention_min_rows = 4;
@@ -45,14 +42,14 @@ enum class LinearAlgorithm {
   kTiledBf16,  // the same, x rounded to bfloat16
 };
 /// Of float weights. `pairs_bf16`: the weight is bfloat16 and can be read as pairs.
-LinearAlgorithm linear_algorithm(std::int64_t n_rows, bool pairs_bf16, CpuFeatures features,
-                                 const CpuPolicy& policy) noexcept;
+LinearAlgorithm linear_algorithm(std::int64_t n_rows, bool pairs_bf16, const CpuPolicy& policy,
+                                 const CpuTuning& tuning) noexcept;
 
 enum class Int4Algorithm {
   kStreamed,     // panels as they are stored, with the groups' own scales
   kRequantized,  // panels made 8-bit weights with one scale a column
 };
-Int4Algorithm int4_algorithm(std::int64_t n_rows, CpuFeatures features, const CpuPolicy& policy) noexcept;
+Int4Algorithm int4_algorithm(std::int64_t n_rows, const CpuPolicy& policy, const CpuTuning& tuning) noexcept;
 
 enum class AttentionAlgorithm { kFloat, kInt8 };
 /// Whether products of int8 queries and keys are faster than float32 with these instruction sets.

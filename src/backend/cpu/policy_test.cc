@@ -8,34 +8,31 @@ namespace {
 constexpr CpuFeatures kAvx2 = Isa::kAvx2;
 constexpr CpuFeatures kBf16 = Isa::kAvx512Bf16;
 
+constexpr CpuTuning kGains = {.bf16_gains = true};
+
 TEST(CpuPolicy, FloatWeightsAreStreamedForFewRows) {
   const CpuPolicy policy;
-  EXPECT_EQ(linear_algorithm(1, true, kBf16, policy), LinearAlgorithm::kStreamed);
-  EXPECT_EQ(linear_algorithm(24, true, kBf16, policy), LinearAlgorithm::kStreamed);
-  EXPECT_EQ(linear_algorithm(25, true, kBf16, policy), LinearAlgorithm::kTiled);
+  EXPECT_EQ(linear_algorithm(1, true, policy, kGains), LinearAlgorithm::kStreamed);
+  EXPECT_EQ(linear_algorithm(24, true, policy, kGains), LinearAlgorithm::kStreamed);
+  EXPECT_EQ(linear_algorithm(25, true, policy, kGains), LinearAlgorithm::kTiled);
 }
 
 TEST(CpuPolicy, RoundsToBf16WhereAllAgree) {
   CpuPolicy policy;
   policy.bf16_activations = true;
-  EXPECT_EQ(linear_algorithm(24, true, kBf16, policy), LinearAlgorithm::kStreamed);
-  EXPECT_EQ(linear_algorithm(25, true, kBf16, policy), LinearAlgorithm::kTiledBf16);
-  EXPECT_EQ(linear_algorithm(25, false, kBf16, policy), LinearAlgorithm::kTiled) << "no pairs of bfloat16";
-  EXPECT_EQ(linear_algorithm(25, true, Isa::kAvx512Vnni, policy), LinearAlgorithm::kTiled);
+  EXPECT_EQ(linear_algorithm(24, true, policy, kGains), LinearAlgorithm::kStreamed);
+  EXPECT_EQ(linear_algorithm(25, true, policy, kGains), LinearAlgorithm::kTiledBf16);
+  EXPECT_EQ(linear_algorithm(25, false, policy, kGains), LinearAlgorithm::kTiled) << "no pairs of bfloat16";
+  EXPECT_EQ(linear_algorithm(25, true, policy, {}), LinearAlgorithm::kTiled) << "no gain";
 }
 
 TEST(CpuPolicy, Int4PanelsAreRequantizedForManyRows) {
   CpuPolicy policy;
-  for (const CpuFeatures features : {CpuFeatures(), CpuFeatures(Isa::kDotprod)}) {
-    EXPECT_EQ(int4_algorithm(12, features, policy), Int4Algorithm::kStreamed);
-    EXPECT_EQ(int4_algorithm(13, features, policy), Int4Algorithm::kRequantized);
-  }
-  for (const CpuFeatures features : {kAvx2, kBf16}) {
-    EXPECT_EQ(int4_algorithm(48, features, policy), Int4Algorithm::kStreamed);
-    EXPECT_EQ(int4_algorithm(49, features, policy), Int4Algorithm::kRequantized);
-  }
+  const CpuTuning tuning = {.int4_streamed_rows = 12};
+  EXPECT_EQ(int4_algorithm(12, policy, tuning), Int4Algorithm::kStreamed);
+  EXPECT_EQ(int4_algorithm(13, policy, tuning), Int4Algorithm::kRequantized);
   policy.exact_groups = true;
-  EXPECT_EQ(int4_algorithm(5000, kAvx2, policy), Int4Algorithm::kStreamed);
+  EXPECT_EQ(int4_algorithm(5000, policy, tuning), Int4Algorithm::kStreamed);
 }
 
 TEST(CpuPolicy, Int8AttentionGainsByDotProductsOfBytes) {
@@ -77,8 +74,8 @@ TEST(CpuPolicy, BatchInvariantChoicesDoNotSeeTheNumberOfRows) {
   policy.int8_attention = true;
   for (const CpuFeatures features : {CpuFeatures(), kAvx2, kBf16, CpuFeatures(Isa::kI8mm)})
     for (const std::int64_t n : {1, 4, 13, 25, 49, 5000}) {
-      EXPECT_EQ(linear_algorithm(n, true, features, policy), LinearAlgorithm::kStreamed);
-      EXPECT_EQ(int4_algorithm(n, features, policy), Int4Algorithm::kStreamed);
+      EXPECT_EQ(linear_algorithm(n, true, policy, kGains), LinearAlgorithm::kStreamed);
+      EXPECT_EQ(int4_algorithm(n, policy, kGains), Int4Algorithm::kStreamed);
       EXPECT_EQ(segment_attention_algorithm({1, n, 1000, 8}, features, policy), AttentionAlgorithm::kFloat);
       EXPECT_EQ(paged_attention_algorithm(true, features, policy), AttentionAlgorithm::kFloat);
     }

@@ -133,15 +133,62 @@ const float* input_row(const Runtime& runtime, const LinearArgs& args, std::int6
 
 }  // namespace
 
-QuantizedRows int8_rows_of(Runtime& runtime, const LinearArgs& args, std::int64_t k) {
+namespace {
+
+// Where rows of int8 stand: one behind the other, or in tile order (tile_quads > 0).
+struct RowPlaces {
+  std::int64_t n_rows;
+  std::int64_t k;
+  std::int64_t tile_quads;
+  std::int64_t stride() const {
+    return tile_quads > 0 ? kernels::s8_tile_steps(tile_quads) * kernels::kTileRow_bytes : ceil_div(k, 8) * 8;
+  }
+  std::int64_t n_stored() const {
+    return tile_quads > 0 ? ceil_div(n_rows, kernels::kTileHeight) * kernels::kTileHeight : n_rows;
+  }
+  std::int64_t n_floats() const { return n_stored() * stride() / 4; }
+  std::int64_t at(std::int64_t i) const {
+    if (tile_quads == 0) return i * stride();
+    return i / kernels::kTileHeight * kernels::kTileHeight * stride() +
+           i % kernels::kTileHeight * kernels::kTileRow_bytes;
+  }
+};
+
+// A row of int8 [k] to its place in tile order, of whose quads those beyond k are zeros; null: all are.
+void store_tile_row(const std::int8_t* q, std::int64_t k, std::int64_t quads, std::int8_t* to) {
+  constexpr std::int64_t kStep = kernels::kTileRow_bytes;
+  for (std::int64_t begin = 0; begin < 4 * quads; begin += kStep, to += kernels::kTile_bytes) {
+    const std::int64_t gap = 4 * quads - begin < kStep ? kernels::s8_tile_gap(quads) : 0;
+    const std::int64_t n = q == nullptr ? 0 : std::clamp<std::int64_t>(k - begin, 0, kStep - gap);
+    std::fill(to, to + gap, std::int8_t{0});
+    if (n > 0) std::copy(q + begin, q + begin + n, to + gap);
+    std::fill(to + gap + n, to + kStep, std::int8_t{0});
+  }
+}
+
+}  // namespace
+
+QuantizedRows int8_rows_of(Runtime& runtime, const LinearArgs& args, std::int64_t k,
+                           std::int64_t tile_quads) {
   const std::int64_t m = args.n_rows;
-  float* memory = runtime.shared_scratch(static_cast<std::size_t>(2 * m));
+  const RowPlaces places{m, k, tile_quads};
+  const std::int64_t head = ceil_div(2 * m, 16) * 16;  // rows begin at a cache line
+  float* memory =
+      runtime.shared_scratch(static_cast<std::size_t>(head + (tile_quads > 0 ? places.n_floats() : 0)));
+  auto* tiles = reinterpret_cast<std::int8_t*>(memory + head);
   QuantizedRows out{
       args.x_int8, args.x_int8_stride, memory, reinterpret_cast<std::int32_t*>(memory + m), nullptr, {}};
+  if (tile_quads > 0) {
+    out.q = tiles;
+    out.stride = places.stride();
+  }
   std::copy(args.x_scales, args.x_scales + m, out.scales);
-  runtime.parallel(m, k, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i)
-      runtime.gemm_s8.sums({k, args.x_int8 + i * args.x_int8_stride, k, out.sums + i});
+  runtime.parallel(tile_quads > 0 ? places.n_stored() : m, k, [&](std::int64_t begin, std::int64_t end, int) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int8_t* row = i < m ? args.x_int8 + i * args.x_int8_stride : nullptr;
+      if (row != nullptr) runtime.gemm_s8.sums({k, row, k, out.sums + i});
+      if (tile_quads > 0) store_tile_row(row, k, tile_quads, tiles + places.at(i));
+    }
   });
   return out;
 }
@@ -155,9 +202,14 @@ void sum_groups(const Runtime& runtime, const QuantizedRows& rows, std::int64_t 
     runtime.gemm_s8.sums({k, rows.q + i * rows.stride, group, rows.group_sums + i * ceil_div(k, group)});
 }
 
+const kernels::GemmS8Kernels& quantizer(const Runtime& runtime, std::int64_t tile_quads) {
+  return tile_quads > 0 ? *runtime.gemm_s8_tiles : runtime.gemm_s8;
+}
+
 // Quantizes the rows that have outliers again, without them, and reads the columns that these meet.
 void take_outliers(Runtime& runtime, const LinearArgs& args, const QuantizedLinear& weight,
-                   std::int64_t group, Elements* elements, std::int8_t* int8, QuantizedRows& out) {
+                   std::int64_t group, const RowPlaces& places, Elements* elements, std::int8_t* int8,
+                   QuantizedRows& out) {
   const std::int64_t m = args.n_rows;
   const std::int64_t k = weight.n_in();
   const std::int64_t stride = out.stride;
@@ -181,7 +233,8 @@ void take_outliers(Runtime& runtime, const LinearArgs& args, const QuantizedLine
       float* rest = buffers + thread * stride;
       std::copy(x, x + k, rest);
       for (int e = 0; e < kRowOutliers && row[e].channel >= 0; ++e) rest[row[e].channel] = 0;
-      runtime.gemm_s8.quantize({k, rest, int8 + i * stride, out.scales + i, out.sums + i});
+      quantizer(runtime, places.tile_quads)
+          .quantize({k, rest, int8 + places.at(i), out.scales + i, out.sums + i, nullptr, places.tile_quads});
       sum_groups(runtime, out, k, group, i);
     }
   });
@@ -191,19 +244,20 @@ void take_outliers(Runtime& runtime, const LinearArgs& args, const QuantizedLine
 }  // namespace
 
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const QuantizedLinear& weight,
-                            std::int64_t group) {
+                            std::int64_t group, std::int64_t tile_quads) {
   const std::int64_t m = args.n_rows;
   const std::int64_t k = weight.n_in();
   const std::int64_t n_groups = group > 0 ? ceil_div(k, group) : 0;
-  const std::int64_t stride = ceil_div(k, 8) * 8;
+  const RowPlaces places{m, k, tile_quads};
+  const std::int64_t stride = places.stride();
   static_assert(sizeof(Elements) % sizeof(float) == 0);
   const std::int64_t element_floats =
       m * kRowOutliers * static_cast<std::int64_t>(sizeof(Elements) / sizeof(float));
-  float* memory =
-      runtime.shared_scratch(static_cast<std::size_t>(m * (2 + n_groups) + element_floats + m * stride / 4));
+  const std::int64_t head = ceil_div(m * (2 + n_groups) + element_floats, 16) * 16;
+  float* memory = runtime.shared_scratch(static_cast<std::size_t>(head + places.n_floats()));
   float* more = memory + 2 * m;
   auto* elements = reinterpret_cast<Elements*>(more + m * n_groups);
-  auto* int8 = reinterpret_cast<std::int8_t*>(more + m * n_groups + element_floats);
+  auto* int8 = reinterpret_cast<std::int8_t*>(memory + head);
   QuantizedRows out{int8,
                     stride,
                     memory,
@@ -211,22 +265,32 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const Quan
                     reinterpret_cast<std::int32_t*>(more),
                     {}};
   const bool norms = args.norm != LinearInput::Norm::kNone;
-  if (norms) runtime.reserve_thread_scratch(static_cast<std::size_t>(k));
+  const bool copies = tile_quads > 0 && args.x_quant.step > 0;  // of a row as it is rounded
+  const std::int64_t copy_floats = copies ? stride / 4 : 0;
+  if (norms || copies)
+    runtime.reserve_thread_scratch(static_cast<std::size_t>(copy_floats + (norms ? k : 0)));
   std::atomic<bool> any = false;
-  runtime.parallel(m, 6 * k, [&](std::int64_t begin, std::int64_t end, int thread) {
-    float* normed = norms ? runtime.thread_scratch(thread) : nullptr;
+  runtime.parallel(places.n_stored(), 6 * k, [&](std::int64_t begin, std::int64_t end, int thread) {
+    float* normed = norms ? runtime.thread_scratch(thread) + copy_floats : nullptr;
     for (std::int64_t i = begin; i < end; ++i) {
+      std::int8_t* q = int8 + places.at(i);
+      if (i >= m) {
+        store_tile_row(nullptr, k, tile_quads, q);
+        continue;
+      }
       const float* x = input_row(runtime, args, i, k, normed);
-      std::int8_t* q = int8 + i * stride;
-      std::fill(q + k, q + stride, std::int8_t{0});
+      if (tile_quads == 0) std::fill(q + k, q + stride, std::int8_t{0});
       elements[i * kRowOutliers].channel = -1;
       if (args.x_quant.step > 0) {
-        quantize_static(runtime, args.x_quant, k, x, q, out.scales[i], out.sums[i]);
+        auto* row = copies ? reinterpret_cast<std::int8_t*>(runtime.thread_scratch(thread)) : q;
+        quantize_static(runtime, args.x_quant, k, x, row, out.scales[i], out.sums[i]);
+        if (copies) store_tile_row(row, k, tile_quads, q);
         sum_groups(runtime, out, k, group, i);
         continue;
       }
       std::int32_t square_sum = 0;
-      runtime.gemm_s8.quantize({k, x, q, out.scales + i, out.sums + i, &square_sum});
+      quantizer(runtime, tile_quads)
+          .quantize({k, x, q, out.scales + i, out.sums + i, &square_sum, tile_quads});
       sum_groups(runtime, out, k, group, i);
       // Statistics of the int8 row first: few rows need those of the floats.
       // The largest is 127; rounding changes the mean square of the rest by a 12th, where it matters by 1 in
@@ -239,7 +303,7 @@ QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const Quan
       if (elements[i * kRowOutliers].channel >= 0) any = true;
     }
   });
-  if (any) take_outliers(runtime, args, weight, group, elements, int8, out);
+  if (any) take_outliers(runtime, args, weight, group, places, elements, int8, out);
   return out;
 }
 

@@ -33,22 +33,25 @@ struct Outliers {
   const QuantizedLinear* weight = nullptr;
 };
 
-/// Rows of x as bytes, in the runtime's shared scratch until its next use.
+/// Rows of x as bytes, in the runtime's shared scratch until its next use. For kernels of tiles in tile order
+/// (kernels/gemm_s8): M is then rounded up to 16, and row i of a block of 16 begins at q + i * stride.
 struct QuantizedRows {
   const std::int8_t* q;      // [M][stride], zeros from K on
-  std::int64_t stride;       // K rounded up to 8
+  std::int64_t stride;       // K rounded up to 8, in tile order to whole steps
   float* scales;             // [M]
   std::int32_t* sums;        // [M] of q
   std::int32_t* group_sums;  // [M][groups] of q, if they were asked for
   Outliers outliers;
 };
-/// The int8 activations of `args`, with their sums.
-QuantizedRows int8_rows_of(Runtime& runtime, const LinearArgs& args, std::int64_t k);
+/// The int8 activations of `args`, with their sums. With tile_quads they are copied to tile order.
+QuantizedRows int8_rows_of(Runtime& runtime, const LinearArgs& args, std::int64_t k,
+                           std::int64_t tile_quads = 0);
 /// Quantizes x [M, K] of `args` by rows (kernels/gemm_s8), or with args.x_quant, for a product with `weight`.
 /// Sums by groups of `group` elements (a multiple of 8, or K or more) are made unless it is zero. Columns of
-/// the weight are read for outliers only, into the runtime's second scratch.
+/// the weight are read for outliers only, into the runtime's second scratch. tile_quads: not 0 for a kernel
+/// of tiles, the quads that it multiplies (K / 4 rounded up, or more); then without groups.
 QuantizedRows quantize_rows(Runtime& runtime, const LinearArgs& args, const QuantizedLinear& weight,
-                            std::int64_t group = 0);
+                            std::int64_t group = 0, std::int64_t tile_quads = 0);
 
 /// products [n] of row `row` and the weight's rows from `first` (a multiple of 64) on: what its outliers add.
 void add_outliers(const QuantizedRows& rows, std::int64_t row, std::int64_t first, std::int64_t n,

@@ -48,16 +48,23 @@ Buffer WeightMemory::take(std::size_t size_bytes) {
   return Buffer::wrap(std::move(owner), data, size_bytes);
 }
 
-Runtime::Runtime(int n_threads, bool pin, CpuFeatures features_used, const CpuPolicy& policy_used)
+Runtime::Runtime(int n_threads, bool pin, CpuFeatures features_used, const CpuPolicy& policy_used,
+                 const std::optional<CpuTuning>& tuning_used)
     : features(features_used),
       policy(policy_used),
+      tuning(tuning_used ? *tuning_used : measured_tuning(features_used, policy_used.bf16_activations)),
       gemm(kernels::gemm_kernels(features_used)),
-      gemm_bf16(kernels::gemm_bf16_kernels(features_used)),
+      gemm_bf16(tuning.emulated_tiles ? &kernels::kGemmBf16EmulatedTiles
+                                      : kernels::gemm_bf16_kernels(features_used)),
       gemm_s8(kernels::gemm_s8_kernels(features_used)),
+      gemm_s8_tiles(tuning.emulated_tiles ? &kernels::kGemmS8EmulatedTiles
+                                          : kernels::gemm_s8_tile_kernels(features_used)),
       gemm_s4(kernels::gemm_s4_kernels(features_used)),
       gemv(kernels::gemv_kernels(features_used)),
       attention(kernels::attention_kernels(features_used)),
       attention_s8(kernels::attention_s8_kernels(features_used)),
+      attention_s8_tiles(tuning.emulated_tiles ? &kernels::kAttentionS8EmulatedTiles
+                                               : kernels::attention_s8_tile_kernels(features_used)),
       kv_rows(kernels::kv_row_kernels(features_used)),
       norm(kernels::norm_kernels(features_used)),
       pointwise(kernels::pointwise_kernels(features_used)),

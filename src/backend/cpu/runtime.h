@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "backend/cpu/kernels/quantize_weight/quantize_weight.h"
 #include "backend/cpu/kernels/rows/rows.h"
 #include "backend/cpu/policy.h"
+#include "backend/cpu/tuning.h"
 #include "backend/op_args.h"
 #include "base/cpu_features.h"
 #include "base/function_ref.h"
@@ -61,22 +63,32 @@ struct LoopPlan {
 
 class Runtime {
  public:
-  Runtime(int n_threads, bool pin, CpuFeatures features, const CpuPolicy& policy = {});
+  /// Without a tuning it is measured.
+  Runtime(int n_threads, bool pin, CpuFeatures features, const CpuPolicy& policy = {},
+          const std::optional<CpuTuning>& tuning = std::nullopt);
 
   const CpuFeatures features;
   const CpuPolicy policy;
+  const CpuTuning tuning;
   const kernels::GemmKernels& gemm;
   const kernels::GemmKernels* const gemm_bf16;  // null: none
   const kernels::GemmS8Kernels& gemm_s8;
+  const kernels::GemmS8Kernels* const gemm_s8_tiles;  // null: none
   const kernels::GemmS4Kernels& gemm_s4;
   const kernels::GemvKernels& gemv;
   const kernels::AttentionKernels& attention;
   const kernels::AttentionS8Kernels& attention_s8;
+  const kernels::AttentionS8TileKernels* const attention_s8_tiles;  // null: none
   const kernels::KvRowKernels& kv_rows;
   const kernels::NormKernels& norm;
   const kernels::PointwiseKernels& pointwise;
   const kernels::RowKernels& rows;
   const kernels::QuantizeWeightKernels& quantize_weight;
+
+  /// What multiplies so many rows of int8 with panels; the same bits from either.
+  const kernels::GemmS8Kernels& gemm_s8_for(std::int64_t n_rows) const noexcept {
+    return gemm_s8_tiles != nullptr && n_rows >= tuning.tile_rows ? *gemm_s8_tiles : gemm_s8;
+  }
 
   int n_threads() const noexcept { return pool_.n_threads(); }
   std::int64_t n_parallel_loops() const noexcept { return pool_.n_shared_calls(); }

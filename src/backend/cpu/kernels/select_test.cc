@@ -36,6 +36,11 @@ TEST(SelectKernels, PresetsChooseTheKernelsOfTheirName) {
   EXPECT_EQ(chosen(Isa::kAvx512), "avx512 avx2 none");
   EXPECT_EQ(chosen(Isa::kAvx512Vnni), "avx512 avx512_vnni none");
   EXPECT_EQ(chosen(Isa::kAvx512Bf16), "avx512 avx512_vnni avx512_bf16");
+  EXPECT_EQ(chosen(Isa::kAmxInt8), "avx512 avx512_vnni avx512_bf16");
+  EXPECT_EQ(chosen(Isa::kAmxBf16), "avx512 avx512_vnni amx_bf16");
+  EXPECT_EQ(gemm_s8_tile_kernels(Isa::kAvx512Bf16), nullptr);
+  EXPECT_EQ(gemm_s8_tile_kernels(Isa::kAmxInt8), &kGemmS8AmxInt8);
+  EXPECT_EQ(gemm_s8_tile_kernels(Isa::kAmxBf16), &kGemmS8AmxInt8);
   EXPECT_STREQ(gemm_s4_kernels(Isa::kAvx512Vnni).name, "avx512_vnni");
   EXPECT_STREQ(attention_s8_kernels(Isa::kAvx512Vnni).name, "avx512_vnni");
 }

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <vector>
 
 #include "backend/cpu/kernels/element_type.h"
@@ -44,6 +47,30 @@ class StoredArray {
   std::vector<char> bytes_;
   std::size_t offset_;
   std::vector<float> as_float_;
+};
+
+/// Bytes that end where an inaccessible page begins: sanitizers do not see what tile instructions read.
+class GuardedBytes {
+ public:
+  explicit GuardedBytes(std::size_t n_bytes) {
+    const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+    const std::size_t room = (n_bytes + page - 1) / page * page;
+    size_ = room + page;
+    memory_ = ::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory_ == MAP_FAILED) throw std::runtime_error("mmap");
+    auto* begin = static_cast<std::uint8_t*>(memory_);
+    if (::mprotect(begin + room, page, PROT_NONE) != 0) throw std::runtime_error("mprotect");
+    data_ = begin + room - n_bytes;
+  }
+  ~GuardedBytes() { ::munmap(memory_, size_); }
+  GuardedBytes(const GuardedBytes&) = delete;
+  GuardedBytes& operator=(const GuardedBytes&) = delete;
+  std::uint8_t* data() { return data_; }
+
+ private:
+  void* memory_ = nullptr;
+  std::size_t size_ = 0;
+  std::uint8_t* data_ = nullptr;
 };
 
 /// Distance in units in the last place of `expected` rounded to float; 0 for two NaNs or equal infinities.

@@ -17,4 +17,12 @@ const AttentionS8Kernels& attention_s8_kernels(CpuFeatures features) {
 #endif
 }
 
+const AttentionS8TileKernels* attention_s8_tile_kernels(CpuFeatures features) {
+#if defined(__x86_64__)
+  if (features.has_all(kNeedsAmxInt8)) return &kAttentionS8AmxInt8;
+#endif
+  static_cast<void>(features);
+  return nullptr;
+}
+
 }  // namespace triptych::kernels

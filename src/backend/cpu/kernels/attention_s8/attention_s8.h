@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/kernels/element_type.h"
+#include "backend/cpu/kernels/tiles/tile_config.h"
 
 namespace triptych::kernels {
 
@@ -82,11 +83,26 @@ struct AttentionS8Kernels {
   int max_rows = 6;  // of a tile, kS8AttentionRows at most
 };
 
+/// The second product for many rows, over tiles; scores come from gemm_s8's. The same bits as from the
+/// kernels of vectors with fused multiply-adds.
+struct AttentionS8TileKernels {
+  const char* name;
+  /// Of rows in a TileScope. Rows of high and low are zero from 4 * quads up to the next multiple of 64, and
+  /// up to the next multiple of 16 rows and of 16 quads of the panel may be read.
+  void (*accumulate)(const S8AccumulateArgs& args);
+  int max_rows;
+  const TileLoop* tiles;
+};
+
 const AttentionS8Kernels& attention_s8_kernels(CpuFeatures features);
+/// Null where there are none.
+const AttentionS8TileKernels* attention_s8_tile_kernels(CpuFeatures features);
 
 extern const AttentionS8Kernels kAttentionS8Scalar;
 extern const AttentionS8Kernels kAttentionS8Avx2;
 extern const AttentionS8Kernels kAttentionS8Avx512Vnni;
 extern const AttentionS8Kernels kAttentionS8Dotprod;
+extern const AttentionS8TileKernels kAttentionS8AmxInt8;
+extern const AttentionS8TileKernels kAttentionS8EmulatedTiles;  // chosen by tests only
 
 }  // namespace triptych::kernels

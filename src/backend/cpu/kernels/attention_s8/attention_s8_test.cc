@@ -1,6 +1,7 @@
 #include "backend/cpu/kernels/attention_s8/attention_s8.h"
 
 #include "backend/cpu/kernels/test_util.h"
+#include "backend/cpu/kernels/tiles/tile_scope.h"
 
 namespace triptych::kernels {
 namespace {
@@ -198,6 +199,51 @@ TEST(AttentionS8, SumsAreExact) {
                         1e-6F * std::fabs(expected[i]) + 1e-6F * std::fabs(start[i]) + 1e-30F)
                 << to_string(isa) << " rows " << n_rows << " quads " << quads << " at " << i;
         }
+}
+
+// Many rows over tiles, their weights up to a guard page; what rows do not use of theirs is zero.
+void expect_exact_sums(const AttentionS8TileKernels& tiles) {
+  for (const int n_rows : {1, 6, 15, 16, 17, 31, 32})
+    for (const int quads : {1, 5, 16, 17, 64})
+      for (const bool has_low : {false, true}) {
+        const std::size_t n = up(4 * quads, 64);
+        const std::size_t n_stored = up(n_rows, kTileHeight);
+        GuardedBytes high(n_stored * n), low(n_stored * n), values(n * 64);
+        std::mt19937 engine(5);
+        for (std::size_t i = 0; i < n_stored * n; ++i) {
+          const bool used = i % n < static_cast<std::size_t>(4 * quads);
+          high.data()[i] = used ? static_cast<std::uint8_t>(n_rows == 31 ? 255U : engine()) : std::uint8_t{0};
+          low.data()[i] = used ? static_cast<std::uint8_t>(n_rows == 31 ? 255U : engine()) : std::uint8_t{0};
+        }
+        for (std::size_t i = 0; i < n * 64; ++i)
+          values.data()[i] = static_cast<std::uint8_t>(n_rows == 31 ? 127U : engine() % 255 + 129);
+        const auto count = static_cast<std::size_t>(n_rows);
+        const std::vector<float> weight_scale = random_floats(count, 8);
+        const std::vector<float> rescale = random_floats(count, 9);
+        const std::vector<float> start = random_floats(count * 70, 10);
+        const auto run = [&](void (*accumulate)(const S8AccumulateArgs&)) {
+          std::vector<float> y = start;
+          accumulate({n_rows, quads, high.data(), has_low ? low.data() : nullptr,
+                      static_cast<std::ptrdiff_t>(n), reinterpret_cast<const std::int8_t*>(values.data()),
+                      weight_scale.data(), rescale.data(), y.data(), 70});
+          return y;
+        };
+        const auto expected = run(kAttentionS8Scalar.accumulate);
+        const TileScope scope(tiles.tiles);
+        const auto got = run(tiles.accumulate);
+        for (std::size_t i = 0; i < got.size(); ++i)
+          ASSERT_NEAR(got[i], expected[i],
+                      1e-6F * std::fabs(expected[i]) + 1e-6F * std::fabs(start[i]) + 1e-30F)
+              << tiles.name << " rows " << n_rows << " quads " << quads << " at " << i;
+      }
+}
+
+TEST(AttentionS8, SumsOverEmulatedTilesAreExact) { expect_exact_sums(kAttentionS8EmulatedTiles); }
+
+TEST(AttentionS8, SumsOverTheProcessorsTilesAreExact) {
+  const AttentionS8TileKernels* tiles = attention_s8_tile_kernels(active_features());
+  if (tiles == nullptr) GTEST_SKIP() << "amx_int8 did not run: its loops ran over emulated tiles only";
+  expect_exact_sums(*tiles);
 }
 
 }  // namespace

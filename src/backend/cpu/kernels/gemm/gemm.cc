@@ -17,6 +17,7 @@ const GemmKernels& gemm_kernels(CpuFeatures features) {
 
 const GemmKernels* gemm_bf16_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
+  if (features.has_all(kNeedsAmxBf16)) return &kGemmBf16Amx;
   if (features.has_all(kNeedsAvx512Bf16)) return &kGemmBf16Avx512;
 #endif
   static_cast<void>(features);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "backend/cpu/kernels/element_type.h"
+#include "backend/cpu/kernels/tiles/tile_config.h"
 
 namespace triptych::kernels {
 
@@ -25,9 +26,10 @@ struct PackArgs {
 };
 
 struct TileArgs {
-  int n_rows;      // 1 .. max_rows
-  int k;           // >= 1
-  const float* a;  // [k][lda]: row r of the tile is a[i * lda + r]
+  int n_rows;  // 1 .. max_rows
+  int k;       // >= 1
+  const float*
+      a;  // [k][lda]: row r of the tile is a[i * lda + r]; of kernels of tiles see GemmKernels::tiles
   ptrdiff_t lda;
   const float* b;  // [k][panel_width]
   float* c;        // [n_rows][ldc], panel_width columns
@@ -41,6 +43,9 @@ struct GemmKernels {
   int panel_width;  // columns of a tile
   void (*pack)(const PackArgs& args);
   void (*tile)(const TileArgs& args);
+  /// Not null: `tile` is called within a TileScope, and its rows are not packed: row r is a + r * lda, with
+  /// zeros from k to the next multiple of 16; n_rows up to the next multiple of 16 may be read.
+  const TileLoop* tiles = nullptr;
 };
 
 /// The best implementation for the instruction sets that may be used.
@@ -48,13 +53,16 @@ const GemmKernels& gemm_kernels(CpuFeatures features);
 
 /// The same for words of two bfloat16 numbers: an element of a and b is a word, k counts words, `type` is
 /// kF32 and scale 1. Each word adds a.first * b.first + a.second * b.second, subnormal numbers counting as
-/// zero. Null where an instruction set has nothing for it.
+/// zero. Tiles sum the first and the second numbers of 16 words apart before they add them, so theirs are
+/// other bits than those of VDPBF16PS. Null where an instruction set has nothing for it.
 const GemmKernels* gemm_bf16_kernels(CpuFeatures features);
 
 extern const GemmKernels kGemmScalar;
 extern const GemmKernels kGemmAvx2;
 extern const GemmKernels kGemmAvx512;
 extern const GemmKernels kGemmBf16Avx512;
+extern const GemmKernels kGemmBf16Amx;
+extern const GemmKernels kGemmBf16EmulatedTiles;  // the same loops over tiles in C++; chosen by tests only
 extern const GemmKernels kGemmNeon;
 
 }  // namespace triptych::kernels

@@ -1,8 +1,11 @@
 #include "backend/cpu/kernels/gemm/gemm.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <string>
 
 #include "backend/cpu/kernels/test_util.h"
+#include "backend/cpu/kernels/tiles/tile_scope.h"
 
 namespace triptych::kernels {
 namespace {
@@ -100,11 +103,12 @@ TEST(Gemm, BitsDoNotDependOnTheTilesHeight) {
 
 // Words of two bfloat16 numbers, packed and multiplied, against doubles.
 TEST(Gemm, Bf16PairsMatchDoubles) {
-  int n_tested = 0;
-  for (const Isa isa : usable_isas()) {
-    const GemmKernels* gemm = gemm_bf16_kernels(isa);
-    if (gemm == nullptr) continue;
-    ++n_tested;
+  std::vector<const GemmKernels*> sets = {&kGemmBf16EmulatedTiles};
+  for (const Isa isa : usable_isas())
+    if (const GemmKernels* gemm = gemm_bf16_kernels(isa)) sets.push_back(gemm);
+  std::string names;
+  for (const GemmKernels* gemm : sets) {
+    if (names.find(gemm->name) == std::string::npos) names.append(" ").append(gemm->name);
     const int width = gemm->panel_width;
     for (const int rows : {1, 5, gemm->max_rows})
       for (const int words : {1, 15, 16, 17, 130}) {
@@ -122,7 +126,24 @@ TEST(Gemm, Bf16PairsMatchDoubles) {
         gemm->pack({a_rows.data(), rows, ElementType::kF32, 0, words, 1.0F, packed_a.data(), rows});
         gemm->pack({w_rows.data(), width, ElementType::kF32, 0, words, 1.0F, packed_w.data(), width});
         std::vector<float> c(static_cast<std::size_t>(rows * width), 0.25F);
-        gemm->tile({rows, words, packed_a.data(), rows, packed_w.data(), c.data(), width, true});
+        const bool tiles = gemm->tiles != nullptr;
+        // Rows in place, as long and as many as tiles read, up to a guard page; what no output needs is NaN.
+        const std::ptrdiff_t stride = (words + 15) / 16 * 16;
+        const std::ptrdiff_t n_read = (rows + 15) / 16 * 16;
+        GuardedBytes in_place(static_cast<std::size_t>(n_read * stride * 4));
+        GuardedBytes panel(packed_w.size() * 4);
+        std::memset(in_place.data(), 0xff, static_cast<std::size_t>(n_read * stride * 4));
+        std::memcpy(panel.data(), packed_w.data(), packed_w.size() * 4);
+        for (int r = 0; r < rows; ++r) {
+          std::memset(in_place.data() + r * stride * 4, 0, static_cast<std::size_t>(stride * 4));
+          std::memcpy(in_place.data() + r * stride * 4, a_rows[static_cast<std::size_t>(r)], k * 2);
+        }
+        {
+          const TileScope scope(gemm->tiles);
+          gemm->tile({rows, words, tiles ? reinterpret_cast<const float*>(in_place.data()) : packed_a.data(),
+                      tiles ? stride : rows, reinterpret_cast<const float*>(panel.data()), c.data(), width,
+                      true});
+        }
         for (int r = 0; r < rows; ++r)
           for (int n = 0; n < width; ++n) {
             double sum = 0.25;
@@ -139,7 +160,33 @@ TEST(Gemm, Bf16PairsMatchDoubles) {
           }
       }
   }
-  if (n_tested == 0) GTEST_SKIP() << "this machine has no AVX512-BF16";
+  std::printf("products of bfloat16 are tested with:%s\n", names.c_str());
+}
+
+// Rows of a tile's second block, and a tile of one block.
+TEST(Gemm, Bf16BitsDoNotDependOnTheTilesHeight) {
+  for (const GemmKernels* gemm :
+       {static_cast<const GemmKernels*>(&kGemmBf16EmulatedTiles), gemm_bf16_kernels(active_features())}) {
+    if (gemm == nullptr || gemm->tiles == nullptr) continue;
+    const int words = 48;
+    StoredArray rows(ElementType::kBF16, random_floats(32 * 2 * words, 5));
+    StoredArray weights(ElementType::kBF16, random_floats(32 * 2 * words, 6));
+    std::vector<const void*> w_rows;
+    for (int n = 0; n < 32; ++n) w_rows.push_back(weights.data() + n * words * 4);
+    std::vector<float> panel(32 * words);
+    gemm->pack({w_rows.data(), 32, ElementType::kF32, 0, words, 1.0F, panel.data(), 32});
+    std::vector<float> whole(32 * 32), part(16 * 32);
+    const TileScope scope(gemm->tiles);
+    const auto* x = reinterpret_cast<const float*>(rows.data());
+    gemm->tile({32, words, x, words, panel.data(), whole.data(), 32, false});
+    for (const int first : {0, 5, 16}) {
+      gemm->tile({16, words, x + first * words, words, panel.data(), part.data(), 32, false});
+      EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + first * 32)) << gemm->name;
+    }
+  }
+  if (const GemmKernels* gemm = gemm_bf16_kernels(active_features());
+      gemm == nullptr || gemm->tiles == nullptr)
+    GTEST_SKIP() << "amx_bf16 did not run: its loops ran over emulated tiles only";
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "backend/cpu/kernels/element_type.h"
+#include "backend/cpu/kernels/tiles/tile_config.h"
 
 namespace triptych::kernels {
 
@@ -61,19 +62,29 @@ struct S4RowsArgs {
   ptrdiff_t y_stride;
 };
 
+/// In tile order: where quad i of `quads` stands in a panel that was made, its first 16 columns; the others
+/// follow a tile (kTile_bytes) apart.
+constexpr ptrdiff_t s4_tile_at(ptrdiff_t quads, ptrdiff_t i) {
+  const ptrdiff_t gap = i / 16 == quads / 16 ? 16 - quads % 16 : 0;
+  return i / 16 * 4 * kTile_bytes + (i % 16 + gap) * kTileRow_bytes;
+}
+
 struct S4RequantizeArgs {
   S4Layout layout;
   const uint8_t* panel;
   const float* column_scale;  // [64] largest magnitude of the column / 127; zero: the column is nothing
   uint8_t*
       out;  // [ceil(k / 8) * 2][64][4], as s8 panels; up to 3 quads more than s8_quads(k) when k is ragged
+  bool in_tiles =
+      false;  // the same quads in tile order (gemm_s8.h), all its steps written; where makes_tiles
 };
 
 struct GemmS4Kernels {
   const char* name;
   void (*rows)(const S4RowsArgs& args);
   void (*requantize)(const S4RequantizeArgs& args);
-  int max_rows = 6;  // of one call of rows
+  int max_rows = 6;          // of one call of rows
+  bool makes_tiles = false;  // whether requantize can write tile order
 };
 
 /// The best implementation for the instruction sets that may be used.

@@ -154,6 +154,23 @@ TEST(GemmS4, RequantizedWeightsAreWithinHalfAStep) {
           }
       }
       ASSERT_EQ(out, expected) << kernels.name << " k=" << layout.k;
+      if (!kernels.makes_tiles) continue;
+      // The same in tile order, and zeros where the last step holds nothing.
+      const std::ptrdiff_t quads = layout.padded_k() / 4;
+      std::vector<std::uint8_t> tiles(static_cast<std::size_t>(s8_tile_steps(quads) * kS8PanelStep_bytes + 1),
+                                      7);
+      kernels.requantize({layout, panel.bytes.get(), column_scale.data(), tiles.data(), true});
+      ASSERT_EQ(tiles.back(), 7);
+      std::vector<std::uint8_t> moved(tiles.size(), 0);
+      moved.back() = 7;
+      for (std::ptrdiff_t i = 0; i < quads; ++i)
+        for (std::ptrdiff_t c = 0; c < kS4PanelWidth; ++c) {
+          const std::ptrdiff_t row = i % 16 + (i / 16 == quads / 16 ? s8_tile_gap(quads) / 4 : 0);
+          std::memcpy(moved.data() + i / 16 * kS8PanelStep_bytes + c / 16 * kTile_bytes +
+                          row * kTileRow_bytes + c % 16 * 4,
+                      out.data() + (i * kS4PanelWidth + c) * 4, 4);
+        }
+      ASSERT_EQ(tiles, moved) << kernels.name << " k=" << layout.k;
     }
   }
 }

@@ -51,7 +51,13 @@ void requantize(const S4RequantizeArgs& t) {
   constexpr int kWidth = kS4PanelWidth;
   const S4Layout& layout = t.layout;
   const uint8_t* at = t.panel;
-  uint8_t* out = t.out;
+  const ptrdiff_t quads = layout.padded_k() / 4;
+  ptrdiff_t quad = 0;
+  if (t.in_tiles) std::memset(t.out + (quads - 1) / 16 * 4 * kTile_bytes, 0, 4 * kTile_bytes);
+  const auto column_at = [&](ptrdiff_t i, int c) {
+    return t.out +
+           (t.in_tiles ? s4_tile_at(quads, i) + c / 16 * kTile_bytes + c % 16 * 4 : (i * kWidth + c) * 4);
+  };
   for (ptrdiff_t g = 0; g < layout.n_groups(); ++g) {
     const uint8_t* tail = at + layout.blocks(g) * kWidth * 4;
     float ratio[kWidth];
@@ -60,13 +66,13 @@ void requantize(const S4RequantizeArgs& t) {
       ratio[c] = t.column_scale[c] > 0 ? half_to_float(tail + 2 * c) / t.column_scale[c] : 0.0F;
       zero[c] = layout.asymmetric ? tail[2 * kWidth + c] : 8;
     }
-    for (ptrdiff_t b = 0; b < layout.blocks(g); ++b, at += kWidth * 4, out += 2 * kWidth * 4)
+    for (ptrdiff_t b = 0; b < layout.blocks(g); ++b, at += kWidth * 4, quad += 2)
       for (int c = 0; c < kWidth; ++c)
         for (int j = 0; j < 4; ++j) {
           const int byte = at[c * 4 + j];
-          out[c * 4 + j] =
+          column_at(quad, c)[j] =
               static_cast<uint8_t>(round_to_even(static_cast<float>((byte & 15) - zero[c]) * ratio[c]) + 128);
-          out[(kWidth + c) * 4 + j] =
+          column_at(quad + 1, c)[j] =
               static_cast<uint8_t>(round_to_even(static_cast<float>((byte >> 4) - zero[c]) * ratio[c]) + 128);
         }
     at += layout.tail_bytes();
@@ -75,6 +81,6 @@ void requantize(const S4RequantizeArgs& t) {
 
 }  // namespace
 
-extern const GemmS4Kernels kGemmS4Scalar = {"scalar", rows, requantize, kS4MaxRows};
+extern const GemmS4Kernels kGemmS4Scalar = {"scalar", rows, requantize, kS4MaxRows, true};
 
 }  // namespace triptych::kernels

@@ -128,9 +128,16 @@ inline __m512i requantize4(__m512i codes, __m512 levels, __m512 zero, __m512 rat
   return _mm512_xor_si512(_mm512_shuffle_epi8(packed, order), _mm512_set1_epi8(-128));
 }
 
-template <bool kAsymmetric>
+template <bool kAsymmetric, bool kInTiles>
 void requantize_panel(const S4RequantizeArgs& t) {
+  // From a quad to the next, and from 16 columns to the next.
+  constexpr ptrdiff_t kQuad_bytes = kInTiles ? kTileRow_bytes : 256;
+  constexpr ptrdiff_t kColumns_bytes = kInTiles ? kTile_bytes : 64;
   const S4Layout& layout = t.layout;
+  const ptrdiff_t quads = layout.padded_k() / 4;
+  ptrdiff_t quad = 0;
+  if (kInTiles && quads % 16 != 0)
+    __builtin_memset(t.out + quads / 16 * 4 * kTile_bytes, 0, static_cast<size_t>(4 * kTile_bytes));
   const uint8_t* at = t.panel;
   uint8_t* out = t.out;
   const __m512 codes_as_floats = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -148,24 +155,28 @@ void requantize_panel(const S4RequantizeArgs& t) {
       ratio[c] = _mm512_maskz_div_ps(used, of.scale, column);
       zero[c] = _mm512_cvtepi32_ps(of.zero);
     }
-    for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, out += 512)
+    for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, out += 512, quad += 2) {
+      if constexpr (kInTiles) out = t.out + s4_tile_at(quads, quad);
 #pragma GCC unroll 4
       for (int c = 0; c < 4; ++c) {
         const __m512i codes = _mm512_loadu_si512(at + 64 * c);
-        _mm512_storeu_si512(out + 64 * c, requantize4<0, kAsymmetric>(codes, levels, zero[c], ratio[c]));
-        _mm512_storeu_si512(out + 256 + 64 * c,
-                            requantize4<4, kAsymmetric>(codes, levels, zero[c], ratio[c]));
+        uint8_t* to = out + kColumns_bytes * c;
+        _mm512_storeu_si512(to, requantize4<0, kAsymmetric>(codes, levels, zero[c], ratio[c]));
+        _mm512_storeu_si512(to + kQuad_bytes, requantize4<4, kAsymmetric>(codes, levels, zero[c], ratio[c]));
       }
+    }
     at = tail + layout.tail_bytes();
   }
 }
 
 void requantize(const S4RequantizeArgs& t) {
-  t.layout.asymmetric ? requantize_panel<true>(t) : requantize_panel<false>(t);
+  if (t.in_tiles)
+    return t.layout.asymmetric ? requantize_panel<true, true>(t) : requantize_panel<false, true>(t);
+  t.layout.asymmetric ? requantize_panel<true, false>(t) : requantize_panel<false, false>(t);
 }
 
 }  // namespace
 
-extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows};
+extern const GemmS4Kernels kGemmS4Avx512Vnni = {"avx512_vnni", rows, requantize, kMaxRows, true};
 
 }  // namespace triptych::kernels

@@ -19,4 +19,12 @@ const GemmS8Kernels& gemm_s8_kernels(CpuFeatures features) {
 #endif
 }
 
+const GemmS8Kernels* gemm_s8_tile_kernels(CpuFeatures features) {
+#if defined(__x86_64__)
+  if (features.has_all(kNeedsAmxInt8)) return &kGemmS8AmxInt8;
+#endif
+  static_cast<void>(features);
+  return nullptr;
+}
+
 }  // namespace triptych::kernels

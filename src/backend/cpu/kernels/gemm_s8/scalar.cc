@@ -21,12 +21,18 @@ void quantize(const S8QuantizeArgs& t) {
   *t.scale = finite ? largest / 127.0F : std::numeric_limits<float>::quiet_NaN();
   // Below the smallest normal number 127 / largest would be infinite.
   const float inverse = largest < 1e-36F || !finite ? 0.0F : 127.0F / largest;
-  for (ptrdiff_t i = 0; i < 4 * s8_quads(t.k); ++i) {
+  const bool in_tiles = t.tile_quads > 0;
+  const ptrdiff_t quads = in_tiles ? t.tile_quads : s8_quads(t.k);
+  if (in_tiles) std::memset(t.q + (s8_tile_steps(quads) - 1) * kTile_bytes, 0, kTileRow_bytes);
+  int32_t squares = 0;
+  for (ptrdiff_t i = 0; i < 4 * quads; ++i) {
     const float x = i < t.k && inverse > 0 ? t.x[i] * inverse : 0.0F;
-    t.q[i] = static_cast<int8_t>(std::clamp(static_cast<int>(std::nearbyint(x)), -127, 127));
-    *t.sum += t.q[i];
+    const int code = std::clamp(static_cast<int>(std::nearbyint(x)), -127, 127);
+    t.q[in_tiles ? s8_tile_at(quads, i) : i] = static_cast<int8_t>(code);
+    *t.sum += code;
+    squares += code * code;
   }
-  if (t.square_sum != nullptr) *t.square_sum = square_sum(t.q, t.k);
+  if (t.square_sum != nullptr) *t.square_sum = squares;
 }
 
 void tile(const S8TileArgs& t) {

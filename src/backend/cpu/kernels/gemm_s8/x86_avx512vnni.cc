@@ -78,13 +78,17 @@ void quantize(const S8QuantizeArgs& t) {
   }
   for (; i < t.k; i += 16) most[0] = _mm512_max_epu32(most[0], magnitude(values_at(t.x, i, t.k)));
   const auto bits = static_cast<int>(_mm512_reduce_max_epu32(_mm512_max_epu32(most[0], most[1])));
-  const ptrdiff_t padded = 4 * s8_quads(t.k);
+  const bool in_tiles = t.tile_quads > 0;
+  const ptrdiff_t padded = 4 * (in_tiles ? t.tile_quads : s8_quads(t.k));
+  const ptrdiff_t step = in_tiles ? kTile_bytes : 64;  // from 64 codes to the next
   float largest;
   __builtin_memcpy(&largest, &bits, sizeof largest);
   *t.scale = bits < 0x7f800000 ? largest / 127.0F : __builtin_nanf("");
   // Below the smallest normal number 127 / largest would be infinite.
   if (bits >= 0x7f800000 || largest < 1e-36F) {
-    __builtin_memset(t.q, 0, static_cast<size_t>(padded));
+    for (i = 0; i < padded; i += 64)
+      __builtin_memset(t.q + i / 64 * step, 0,
+                       static_cast<size_t>(in_tiles || padded - i > 64 ? 64 : padded - i));
     *t.sum = 0;
     if (t.square_sum != nullptr) *t.square_sum = 0;
     return;
@@ -96,20 +100,23 @@ void quantize(const S8QuantizeArgs& t) {
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   __m512i total = _mm512_setzero_si512();
   __m512i squares = _mm512_setzero_si512();
-  for (i = 0; i + 64 <= t.k; i += 64) {
+  int8_t* to = t.q;
+  for (i = 0; i + 64 <= t.k; i += 64, to += step) {
     const float* x = t.x + i;
     const __m512i a = _mm512_packs_epi32(code(_mm512_loadu_ps(x)), code(_mm512_loadu_ps(x + 16)));
     const __m512i b = _mm512_packs_epi32(code(_mm512_loadu_ps(x + 32)), code(_mm512_loadu_ps(x + 48)));
     const __m512i q = _mm512_packs_epi16(a, b);
     dot4(total, ones, q);
     squares = _mm512_add_epi32(squares, _mm512_add_epi32(_mm512_madd_epi16(a, a), _mm512_madd_epi16(b, b)));
-    _mm512_storeu_si512(t.q + i, _mm512_permutexvar_epi32(order, q));
+    _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, q));
   }
+  if (in_tiles && padded % 64 != 0) _mm512_storeu_si512(t.q + padded / 64 * step, _mm512_setzero_si512());
   for (; i < padded; i += 16) {
     const __m512i q = code(values_at(t.x, i, t.k));
     total = _mm512_add_epi32(total, q);
     squares = _mm512_add_epi32(squares, _mm512_mullo_epi32(q, q));
-    _mm512_mask_cvtepi32_storeu_epi8(t.q + i, first(padded - i), q);
+    to = t.q + (in_tiles ? s8_tile_at(t.tile_quads, i) : i);
+    _mm512_mask_cvtepi32_storeu_epi8(to, first(padded - i), q);
   }
   *t.sum = _mm512_reduce_add_epi32(total);
   if (t.square_sum != nullptr) *t.square_sum = _mm512_reduce_add_epi32(squares);

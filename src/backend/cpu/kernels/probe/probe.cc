@@ -6,7 +6,9 @@ namespace triptych::kernels {
 
 const ProbeKernels& probe_kernels(CpuFeatures features) {
 #if defined(__x86_64__)
-  return first_supported<ProbeKernels>(features, {{kNeedsAvx512Bf16, &kProbeAvx512Bf16},
+  return first_supported<ProbeKernels>(features, {{kNeedsAmxInt8 | kNeedsAmxBf16, &kProbeAmxBf16},
+                                                  {kNeedsAmxInt8 | kNeedsAvx512Bf16, &kProbeAmxInt8},
+                                                  {kNeedsAvx512Bf16, &kProbeAvx512Bf16},
                                                   {kNeedsAvx512Vnni, &kProbeAvx512Vnni},
                                                   {kNeedsAvx512, &kProbeAvx512},
                                                   {kNeedsAvx2, &kProbeAvx2},

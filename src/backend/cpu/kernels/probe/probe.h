@@ -27,6 +27,9 @@ extern const ProbeKernels kProbeAvx2;
 extern const ProbeKernels kProbeAvx512;
 extern const ProbeKernels kProbeAvx512Vnni;
 extern const ProbeKernels kProbeAvx512Bf16;
+extern const ProbeKernels kProbeAmxInt8;
+extern const ProbeKernels kProbeAmxBf16;
+extern const ProbeKernels kProbeEmulatedTiles;  // products only
 extern const ProbeKernels kProbeNeon;
 extern const ProbeKernels kProbeDotprod;
 extern const ProbeKernels kProbeI8mm;
