@@ -12,6 +12,7 @@
 #include "cli/answer_output.h"
 #include "cli/chat_session.h"
 #include "cli/commands.h"
+#include "cli/constraint_flags.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/line_reader.h"
@@ -42,6 +43,7 @@ struct RunFlags {
   ContextFlags context;
   bool replay_steps = true;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   MediaFlags media;
   ProfileFlags profile;
   std::vector<MediaArgument> media_files;  // in the order of the command line
@@ -266,12 +268,13 @@ int run(RunFlags flags) {
     fail(ErrorCode::kUnsupported, "{}: {} does not take videos", flag, model.architecture());
   if (flags.draw && !model.names_regions())
     fail(ErrorCode::kUnsupported, "--draw: answers of {} name no boxes", model.architecture());
-  ChatSession session(model, {.engine = {.max_context_tokens = flags.context.ctx_size_tokens,
-                                         .kv_cache_dtype = flags.context.kv_cache_dtype,
-                                         .replay_steps = flags.replay_steps},
-                              .sampling = flags.sampling.over(model.default_sampling()),
-                              .media = flags.media.options,
-                              .system = flags.system});
+  ChatSession session(model,
+                      {.engine = {.max_context_tokens = flags.context.ctx_size_tokens,
+                                  .kv_cache_dtype = flags.context.kv_cache_dtype,
+                                  .replay_steps = flags.replay_steps},
+                       .sampling = flags.constraint.over(flags.sampling.over(model.default_sampling())),
+                       .media = flags.media.options,
+                       .system = flags.system});
   for (const auto& file : files) {
     if (const auto* video = std::get_if<api::VideoFile>(&file)) {
       session.add_media(video->read(model, flags.video));
@@ -319,6 +322,7 @@ void add_run_command(CLI::App& program, Action& action) {
   app.add_flag("--interactive,-i", flags->interactive, "Chat: read messages line by line");
   app.add_option("--system", flags->system, "System prompt")->type_name("TEXT");
   flags->sampling.add_to(app);
+  flags->constraint.add_to(app);
   flags->media.add_to(app);
   flags->context.add_to(app);
   add_enforce_eager(app, flags->replay_steps);
