@@ -13,7 +13,7 @@ import re
 import sys
 
 # What all layers above the engine may include.
-LIBRARY = ["base", "tensor", "io", "media", "unicode", "text", "backend", "weights", "nn", "models/model.h", "engine"]
+LIBRARY = ["base", "tensor", "io", "media", "unicode", "grammar", "text", "backend", "weights", "nn", "models/model.h", "engine"]
 
 # layer -> layers (or single headers) that it may include besides itself and its own subfolders
 LAYERS = {
@@ -23,6 +23,7 @@ LAYERS = {
     "media": ["base"],
     "unicode": ["base"],
     "jinja": ["base", "unicode"],
+    "grammar": ["base", "unicode"],
     "text": ["base", "unicode", "jinja"],
     "backend": ["base", "tensor"],
     "backend/cpu": ["base", "tensor", "backend"],
@@ -31,10 +32,10 @@ LAYERS = {
     "nn": ["base", "tensor", "backend", "weights"],
     "models": ["base", "tensor", "media", "backend", "weights", "nn"],
     "report": ["base", "tensor", "backend", "models/model.h"],
-    "engine": ["base", "tensor", "io", "media", "unicode", "text", "backend", "weights", "models/model.h"],
-    "api": ["base", "tensor", "io", "media", "unicode", "text", "backend", "weights", "models/model.h", "engine"],
-    "evaluation": ["base", "tensor", "io", "media", "unicode", "text", "backend", "weights", "models/model.h", "engine", "report"],
-    "benchmark": ["base", "tensor", "io", "media", "unicode", "text", "backend", "weights", "models/model.h", "engine", "report"],
+    "engine": ["base", "tensor", "io", "media", "unicode", "grammar", "text", "backend", "weights", "models/model.h"],
+    "api": ["base", "tensor", "io", "media", "unicode", "grammar", "text", "backend", "weights", "models/model.h", "engine"],
+    "evaluation": ["base", "tensor", "io", "media", "unicode", "grammar", "text", "backend", "weights", "models/model.h", "engine", "report"],
+    "benchmark": ["base", "tensor", "io", "media", "unicode", "grammar", "text", "backend", "weights", "models/model.h", "engine", "report"],
     "compress": [*LIBRARY, "evaluation", "report"],
     "server": [*LIBRARY, "evaluation", "report", "compress"],
     "cli": [*LIBRARY, "api", "evaluation", "report", "benchmark", "compress", "server"],

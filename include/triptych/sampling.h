@@ -32,6 +32,13 @@ struct SamplingParams {
   std::vector<std::int32_t> stop_token_ids = {};                // beside the model's own
   bool ignore_eos = false;                                      // go on after the model's own stop token
   int n_logprobs = -1;  // -1: none; 0: of the chosen token only; n: and the n best
+
+  // What the answer has to be, as a whole; at most one of these, named as in vLLM. The answer ends where its
+  // text is whole; max_tokens or a stop string may cut it before. docs/constrained.md has the subsets.
+  std::string guided_json = {};                 // a document of this JSON schema
+  std::string guided_regex = {};                // a text that this regular expression matches
+  std::vector<std::string> guided_choice = {};  // one of these
+  std::string guided_grammar = {};              // a text of this grammar (GBNF)
 };
 
 struct TokenLogprob {

@@ -72,6 +72,10 @@ triptych::SamplingParams to_inner(const SamplingParams& params) {
   out.stop_token_ids = params.stop_token_ids;
   out.ignore_eos = params.ignore_eos;
   out.n_logprobs = params.n_logprobs;
+  out.constraint = {.json_schema = params.guided_json,
+                    .regex = params.guided_regex,
+                    .choice = params.guided_choice,
+                    .grammar = params.guided_grammar};
   return out;
 }
 
@@ -90,7 +94,11 @@ SamplingParams to_public(const triptych::SamplingParams& params) {
           .stop = params.stop,
           .stop_token_ids = params.stop_token_ids,
           .ignore_eos = params.ignore_eos,
-          .n_logprobs = params.n_logprobs};
+          .n_logprobs = params.n_logprobs,
+          .guided_json = params.constraint.json_schema,
+          .guided_regex = params.constraint.regex,
+          .guided_choice = params.constraint.choice,
+          .guided_grammar = params.constraint.grammar};
 }
 
 triptych::MediaOptions to_inner(const MediaOptions& options) {

@@ -26,7 +26,11 @@ TEST(Convert, EverySamplingParameterGoesBothWays) {
                               .stop = {"A"},
                               .stop_token_ids = {4},
                               .ignore_eos = true,
-                              .n_logprobs = 2};
+                              .n_logprobs = 2,
+                              .guided_json = "{}",
+                              .guided_regex = "a+",
+                              .guided_choice = {"yes", "no"},
+                              .guided_grammar = "root ::= \"a\""};
   const SamplingParams again = to_public(to_inner(params));
   EXPECT_EQ(again.temperature, params.temperature);
   EXPECT_EQ(again.top_k, params.top_k);
@@ -43,6 +47,10 @@ TEST(Convert, EverySamplingParameterGoesBothWays) {
   EXPECT_EQ(again.stop_token_ids, params.stop_token_ids);
   EXPECT_EQ(again.ignore_eos, params.ignore_eos);
   EXPECT_EQ(again.n_logprobs, params.n_logprobs);
+  EXPECT_EQ(again.guided_json, params.guided_json);
+  EXPECT_EQ(again.guided_regex, params.guided_regex);
+  EXPECT_EQ(again.guided_choice, params.guided_choice);
+  EXPECT_EQ(again.guided_grammar, params.guided_grammar);
 }
 
 TEST(Convert, ErrorsKeepCodeAndMessage) {

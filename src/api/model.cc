@@ -32,7 +32,11 @@ bool Model::names_regions() const noexcept { return impl_->model->info().names_r
 const SamplingParams& Model::default_sampling() const noexcept { return impl_->default_sampling; }
 
 void Model::check_sampling(const SamplingParams& sampling) const {
-  translate_errors([&] { to_inner(sampling).validate(vocab_size()); });
+  translate_errors([&] {
+    const triptych::SamplingParams inner = to_inner(sampling);
+    inner.validate(vocab_size());
+    if (!inner.constraint.empty()) impl_->model->token_masker().constrain(inner.constraint);
+  });
 }
 
 std::string Model::token(std::int32_t id) const {

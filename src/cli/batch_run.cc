@@ -48,7 +48,11 @@ void refuse_unknown_members(const JsonView& line) {
 class BatchRun {
  public:
   BatchRun(const RunFlags& flags, const api::Model& model, BatchFile& file)
-      : flags_(flags), model_(model), file_(file), engine_(model, engine_options(flags, model)) {
+      : flags_(flags),
+        model_(model),
+        file_(file),
+        engine_(model, engine_options(flags, model)),
+        sampling_(flags.constraint.over(flags.sampling.over(model.default_sampling()))) {
     if (!flags.model.quiet) bar_.emplace("questions", static_cast<std::int64_t>(file.n_lines()));
   }
 
@@ -110,7 +114,7 @@ class BatchRun {
     }
     message.add_text(prompt);
     out.messages.push_back(std::move(message));
-    api::SamplingParams sampling = flags_.sampling.over(model_.default_sampling());
+    api::SamplingParams sampling = sampling_;
     if (const auto n = view.find("max_tokens")) sampling.max_tokens = n->as_int(1, std::int64_t{1} << 40);
     if (const auto seed = view.find("seed")) sampling.seed = static_cast<std::uint64_t>(seed->as_int(0));
     out.sampling = std::move(sampling);
@@ -181,6 +185,7 @@ class BatchRun {
   const api::Model& model_;
   BatchFile& file_;
   api::Engine engine_;
+  api::SamplingParams sampling_;  // of every line, but for what it says itself
   std::optional<ProgressBar> bar_;
   std::map<api::RequestId, Running> running_;
   std::size_t n_answered_ = 0;

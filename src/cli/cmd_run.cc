@@ -68,10 +68,11 @@ int run(RunFlags flags) {
   }
   const api::Model model = flags.model.open_model();
   flags.check(model);
-  ChatSession session(model, {.engine = flags.engine_options(),
-                              .sampling = flags.sampling.over(model.default_sampling()),
-                              .media = flags.media.options,
-                              .system = flags.system});
+  ChatSession session(model,
+                      {.engine = flags.engine_options(),
+                       .sampling = flags.constraint.over(flags.sampling.over(model.default_sampling())),
+                       .media = flags.media.options,
+                       .system = flags.system});
   for (const auto& file : files) {
     if (const auto* video = std::get_if<api::VideoFile>(&file)) {
       session.add_media(video->read(model, flags.video));

@@ -114,6 +114,7 @@ void add_batch_flags(CLI::App& app, RunFlags& flags) {
 void RunFlags::add_to(CLI::App& app) {
   add_media_flags(app, *this);
   sampling.add_to(app);
+  constraint.add_to(app);
   model.add_to(app);
   app.add_flag("--interactive,-i", interactive, "Chat: read messages line by line");
   app.add_option("--system", system, "System prompt")->type_name("TEXT");

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/public.h"
+#include "cli/constraint_flags.h"
 #include "cli/flags.h"
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
@@ -24,6 +25,7 @@ struct RunFlags {
   ContextFlags context;
   bool replay_steps = true;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   MediaFlags media;
   PictureFlags pictures;
   ProfileFlags profile;

@@ -25,8 +25,15 @@ std::string AnswerText::push(std::int32_t id) {
   return out;
 }
 
+std::string AnswerText::push_bytes(std::string_view bytes) {
+  std::string out;
+  bytes_.push(bytes, out);
+  return out;
+}
+
 std::string AnswerText::finish() {
   std::string out;
+  bytes_.finish(out);
   for (const std::int32_t id : pending_) out += decoder_.push(id);
   pending_.clear();
   return out + decoder_.finish();

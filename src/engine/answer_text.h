@@ -4,10 +4,12 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/load.h"
 #include "text/stream_decoder.h"
+#include "unicode/utf8.h"
 
 namespace triptych {
 
@@ -18,6 +20,9 @@ class AnswerText {
 
   /// Takes the next id; returns the text that is now certain (maybe empty).
   std::string push(std::int32_t id);
+  /// The same for a token of which these are the bytes. An answer takes all its tokens by the one or the
+  /// other.
+  std::string push_bytes(std::string_view bytes);
   /// End of the answer: the rest. A tag that was not completed is text.
   std::string finish();
 
@@ -26,6 +31,7 @@ class AnswerText {
   std::span<const MediaPlan> plans_;
   StreamDecoder decoder_;
   std::vector<std::int32_t> pending_;  // may become a tag
+  utf8::Stream bytes_;
 };
 
 }  // namespace triptych

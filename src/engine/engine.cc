@@ -97,11 +97,13 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
          s->n_prompt, options_.max_context_tokens);
   const std::int64_t room = options_.max_context_tokens - s->n_prompt;
   s->max_tokens = params.max_answer_tokens(s->n_prompt, room);
+  std::unique_ptr<Constraint> constraint;
+  if (!params.constraint.empty()) constraint = model_.token_masker().constrain(params.constraint);
   SamplingParams own = params;
   own.processors.max_length = s->n_prompt + s->max_tokens;  // the limit that a forced end meets
   s->sampler =
       std::make_unique<Sampler>(std::move(own), params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
-                                model_.info().never_sample, model_.stop_token_ids());
+                                model_.info().never_sample, model_.stop_token_ids(), std::move(constraint));
   s->sampler->observe_prompt(s->tokens);
   s->media = std::move(request.media);
   s->media_rows.resize(s->media.size());

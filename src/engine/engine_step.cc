@@ -71,18 +71,21 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
     s.append(id, model_.info().n_position_axes);
     s.result.token_ids.push_back(id);
     if (params.n_logprobs >= 0) s.result.tokens.push_back(event.token);
-    if (s.text) event.text = s.stops.push(s.text->push(id));
+    if (s.text)
+      event.text = s.stops.push(s.sampler->is_constrained() ? s.text->push_bytes(s.sampler->last_bytes())
+                                                            : s.text->push(id));
   }
+  const bool is_whole = !ends && s.sampler->must_end();
   const bool full = s.n_tokens() - s.n_prompt >= s.max_tokens;
   const bool by_string = s.stops.found();
-  if ((ends || full) && !by_string && s.text) {
+  if ((ends || full || is_whole) && !by_string && s.text) {
     event.text += s.stops.push(s.text->finish());
     if (!s.stops.found()) event.text += s.stops.finish();
   }
   s.result.text += event.text;
   if (!ends || !event.text.empty()) output_of(s).events.push_back(std::move(event));
   if (s.stops.found()) s.result.stop_string = s.stops.which();
-  if (s.stops.found() || ends) {
+  if (s.stops.found() || ends || is_whole) {
     finish(s, FinishReason::kStop);
   } else if (full) {
     finish(s, FinishReason::kLength);

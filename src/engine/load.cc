@@ -13,6 +13,7 @@
 #include "engine/calibrate.h"
 #include "engine/packed_directory.h"
 #include "io/mapped_file.h"
+#include "text/token_bytes.h"
 #include "weights/weight_providers.h"
 
 namespace triptych {
@@ -279,6 +280,21 @@ std::unique_ptr<LoadedModel> LoadedModel::from_parts(std::unique_ptr<Backend> ba
 std::int64_t LoadedModel::n_usable_ids() const {
   const std::int64_t rows = info().vocab_size;
   return tokenizer_ ? std::min<std::int64_t>(rows, tokenizer_->vocab_size()) : rows;
+}
+
+TokenMasker& LoadedModel::token_masker() const {
+  if (!tokenizer_) fail(ErrorCode::kUnsupported, "a constrained answer needs a model with a tokenizer");
+  const std::lock_guard lock(token_masker_mutex_);
+  if (token_masker_) return *token_masker_;
+  TokenBytes bytes = token_bytes(*tokenizer_);
+  bytes.tokens.resize(static_cast<std::size_t>(n_usable_ids()));
+  // What ends an answer, or is a picture's place, is no text.
+  for (const auto* ids : {&stop_token_ids_, &info().never_sample})
+    for (const std::int32_t id : *ids)
+      if (id >= 0 && static_cast<std::size_t>(id) < bytes.tokens.size())
+        bytes.tokens[static_cast<std::size_t>(id)].clear();
+  token_masker_ = std::make_unique<TokenMasker>(bytes.tokens, bytes.drops_first_blank);
+  return *token_masker_;
 }
 
 void LoadedModel::load_generation_config() {

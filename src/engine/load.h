@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "base/thread_pool.h"
 #include "engine/request.h"
 #include "engine/sampling.h"
+#include "grammar/constraint.h"
 #include "io/checkpoint.h"
 #include "models/model.h"
 #include "text/chat_template.h"
@@ -71,6 +73,9 @@ class LoadedModel {
   bool has_tokenizer() const noexcept { return tokenizer_ != nullptr; }
   const Tokenizer& tokenizer() const;
   const ChatTemplate& chat_template() const;
+  /// For constrained answers; made when it is first asked for. Thread-safe. Throws Error(kUnsupported) when
+  /// there is no tokenizer, or none whose tokens have bytes of their own.
+  TokenMasker& token_masker() const;
   const Checkpoint& checkpoint() const { return *checkpoint_; }
   /// What matrices are quantized to: by LoadOptions, or as they are stored.
   const WeightFormats& weight_formats() const noexcept { return weight_formats_; }
@@ -124,6 +129,8 @@ class LoadedModel {
   SamplingParams generation_defaults_;
   std::vector<std::int32_t> stop_token_ids_;
   std::vector<std::int32_t> shown_specials_;
+  mutable std::mutex token_masker_mutex_;
+  mutable std::unique_ptr<TokenMasker> token_masker_;
   bool check_numerics_ = false;
 };
 

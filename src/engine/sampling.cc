@@ -75,6 +75,12 @@ void keep_typical(std::vector<std::pair<float, std::int32_t>>& candidates, float
   std::stable_sort(candidates.begin(), candidates.end(), better);
 }
 
+// The last token that max_length allows may come before a constrained text is whole: then it is cut.
+LogitsProcessorParams without_forced_end(LogitsProcessorParams params, bool is_constrained) {
+  if (is_constrained) params.forced_eos_token_id.clear();
+  return params;
+}
+
 void renormalize(std::vector<std::pair<float, std::int32_t>>& candidates) {
   double sum = 0;
   for (const auto& c : candidates) sum += static_cast<double>(c.first);
@@ -126,12 +132,20 @@ std::int64_t SamplingParams::max_answer_tokens(std::int64_t n_prompt, std::int64
 }
 
 Sampler::Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable,
-                 std::vector<std::int32_t> never, std::vector<std::int32_t> eos)
+                 std::vector<std::int32_t> never, std::vector<std::int32_t> eos,
+                 std::unique_ptr<Constraint> constraint)
     : params_(std::move(params)),
       rng_(seed),
       n_usable_(n_usable),
       never_(std::move(never)),
-      processors_(params_.processors, params_.repetition_penalty, std::move(eos)) {}
+      processors_(without_forced_end(params_.processors, constraint != nullptr), params_.repetition_penalty,
+                  eos),
+      constraint_(std::move(constraint)) {
+  if (!constraint_) return;
+  ends_ = params_.stop_token_ids;
+  if (!params_.ignore_eos) ends_.insert(ends_.end(), eos.begin(), eos.end());
+  mask_.resize((static_cast<std::size_t>(n_usable_) + 31) / 32);
+}
 
 void Sampler::observe_prompt(std::span<const std::int32_t> ids) {
   if (processors_.is_active()) processors_.observe_prompt(ids);
@@ -161,6 +175,26 @@ void Sampler::penalize() {
   for (const std::int32_t id : never_)
     if (id >= 0 && static_cast<std::size_t>(id) < work_.size())
       work_[static_cast<std::size_t>(id)] = kMinusInfinity;
+}
+
+bool Sampler::ends(std::int32_t id) const { return std::find(ends_.begin(), ends_.end(), id) != ends_.end(); }
+
+void Sampler::constrain() {
+  constraint_->mask(mask_);
+  const bool may_end = constraint_->may_end();
+  for (const std::int32_t id : ends_) {
+    const auto i = static_cast<std::size_t>(id);
+    if (id < 0 || i / 32 >= mask_.size()) continue;
+    const std::uint32_t bit = 1U << (i % 32);
+    mask_[i / 32] = may_end ? mask_[i / 32] | bit : mask_[i / 32] & ~bit;
+  }
+  for (std::size_t i = 0; i < work_.size(); i += 32) {
+    const std::uint32_t word = mask_[i / 32];
+    if (word == ~0U) continue;
+    const std::size_t end = std::min(i + 32, work_.size());
+    for (std::size_t k = i; k < end; ++k)
+      if ((word >> (k - i) & 1U) == 0) work_[k] = kMinusInfinity;
+  }
 }
 
 std::int32_t Sampler::draw(float top) {
@@ -216,11 +250,21 @@ void Sampler::list_logprobs(std::span<const float> logits, SampledToken& out) {
 SampledToken Sampler::sample(std::span<const float> logits) {
   take_logits(logits);
   penalize();
+  if (constraint_) constrain();
   const auto best = std::max_element(work_.begin(), work_.end());  // the lowest id on a tie
-  if (best == work_.end() || *best == kMinusInfinity)
+  if (best == work_.end() || *best == kMinusInfinity) {
+    if (constraint_)
+      fail(ErrorCode::kInvalidArgument,
+           "the answer cannot go on: no token that its constraint lets through may be sampled");
     fail(ErrorCode::kInternal, "no token can be sampled: every logit is -inf");
+  }
   SampledToken out;
   out.id = params_.temperature == 0.0F ? static_cast<std::int32_t>(best - work_.begin()) : draw(*best);
+  if (constraint_) {
+    last_bytes_.clear();
+    TRIPTYCH_CHECK(ends(out.id) || constraint_->accept(out.id, &last_bytes_), "token {} was let through",
+                   out.id);
+  }
   if (params_.n_logprobs >= 0) list_logprobs(logits, out);
   if (processors_.is_active()) processors_.observe_token(out.id);
   if (params_.frequency_penalty != 0.0F || params_.presence_penalty != 0.0F) {

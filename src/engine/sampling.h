@@ -1,10 +1,11 @@
 // Choosing the next token. The order is that of Hugging Face generate(): logits processors
-// (logits_processors.h, the repetition penalty among them), frequency and presence penalties, logit bias,
-// temperature, top_k, top_p, min_p, typical_p, then a draw from a counter-based generator, so that a seed
-// gives the same tokens on every machine and thread count.
+// (logits_processors.h, the repetition penalty among them), frequency and presence penalties, logit bias, the
+// tokens that a constraint lets through, temperature, top_k, top_p, min_p, typical_p, then a draw from a
+// counter-based generator, so that a seed gives the same tokens on every machine and thread count.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 
 #include "base/rng.h"
 #include "engine/logits_processors.h"
+#include "grammar/constraint.h"
 
 namespace triptych {
 
@@ -33,7 +35,8 @@ struct SamplingParams {
   std::vector<std::int32_t> stop_token_ids;                // beside the model's own
   bool ignore_eos = false;
   LogitsProcessorParams processors;
-  int n_logprobs = -1;  // -1: none; 0: of the chosen token only; n: and the n best
+  ConstraintSpec constraint;  // what the answer has to be
+  int n_logprobs = -1;        // -1: none; 0: of the chosen token only; n: and the n best
 
   /// Throws Error(kInvalidArgument) naming field and range. `vocab_size` bounds the ids.
   void validate(std::int64_t vocab_size) const;
@@ -59,21 +62,32 @@ struct SampledToken {
 class Sampler {
  public:
   /// `n_usable`: ids from here on are never chosen and in no list (padding rows). `never`: nor are these
-  /// chosen. `eos`: ids that end an answer, for processors that hold them back.
+  /// chosen. `eos`: ids that end an answer, for processors that hold them back. `constraint` (null: none): is
+  /// params.constraint, at its start. Under it an answer ends where its text is whole, and no processor ends
+  /// it before.
   Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable, std::vector<std::int32_t> never,
-          std::vector<std::int32_t> eos = {});
+          std::vector<std::int32_t> eos = {}, std::unique_ptr<Constraint> constraint = nullptr);
 
   /// Tokens of the prompt, for processors.
   void observe_prompt(std::span<const std::int32_t> ids);
   /// Chooses from logits [V] (kept as they are) and remembers the choice. -infinity: never. Throws
   /// Error(kInvalidFile) when a usable logit is not a number or +infinity, Error(kInternal) when all are
-  /// -infinity.
+  /// -infinity, Error(kInvalidArgument) when all are that the constraint lets through.
   SampledToken sample(std::span<const float> logits);
   const SamplingParams& params() const noexcept { return params_; }
+
+  bool is_constrained() const noexcept { return constraint_ != nullptr; }
+  /// With a constraint: the bytes of the answer that the token chosen last stands for, none for one that ends
+  /// it.
+  const std::string& last_bytes() const noexcept { return last_bytes_; }
+  /// The constraint lets nothing follow.
+  bool must_end() const { return constraint_ != nullptr && constraint_->must_end(); }
 
  private:
   void take_logits(std::span<const float> raw);
   void penalize();
+  void constrain();
+  bool ends(std::int32_t id) const;
   void list_logprobs(std::span<const float> logits, SampledToken& out);
   std::int32_t draw(float top);
 
@@ -82,6 +96,10 @@ class Sampler {
   std::int64_t n_usable_;
   std::vector<std::int32_t> never_;
   LogitsProcessors processors_;
+  std::unique_ptr<Constraint> constraint_;
+  std::vector<std::int32_t> ends_;   // with a constraint: ids that end the answer
+  std::vector<std::uint32_t> mask_;  // with a constraint: a bit for each id
+  std::string last_bytes_;
   std::vector<std::int32_t> answer_counts_;  // [V]; only with frequency or presence penalties
   std::vector<float> work_;                  // [V]
   std::vector<std::pair<float, std::int32_t>> candidates_;

@@ -35,7 +35,8 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   text = std::move(out);
 }
 
-// The byte of "<0x41>", or -1.
+}  // namespace
+
 int fallback_byte(std::string_view token) {
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
   int value = 0;
@@ -49,8 +50,6 @@ int fallback_byte(std::string_view token) {
   }
   return value;
 }
-
-}  // namespace
 
 void WholeTokenStage::end_token() {
   on_token(token_);
@@ -143,18 +142,19 @@ void StripStage::end_token() {
 ReplaceStage::ReplaceStage(TokenSink& sink, std::shared_ptr<const Regex> pattern, std::string content)
     : WholeTokenStage(sink), pattern_(std::move(pattern)), content_(std::move(content)) {}
 
-void ReplaceStage::on_token(std::string& token) {
+std::string ReplaceStage::replaced(std::string_view token, const Regex& pattern, std::string_view content) {
   std::string out;
   std::size_t kept = 0;
   std::size_t begin = 0;
   std::size_t end = 0;
-  for (Regex::Matches matches(*pattern_, token); !token.empty() && matches.next(begin, end);) {
-    out.append(token, kept, begin - kept).append(content_);
+  for (Regex::Matches matches(pattern, token); !token.empty() && matches.next(begin, end);) {
+    out.append(token, kept, begin - kept).append(content);
     kept = end;
   }
-  out.append(token, kept);
-  emit(out);
+  return out.append(token, kept);
 }
+
+void ReplaceStage::on_token(std::string& token) { emit(replaced(token, *pattern_, content_)); }
 
 MetaspaceStage::MetaspaceStage(TokenSink& sink, std::string replacement, bool prepends)
     : DecodeStage(sink), replacement_(std::move(replacement)), first_(prepends) {}

@@ -1,5 +1,5 @@
 // The stages that token_decoder.cc builds chains of. Behaviour as the decoders of Hugging Face tokenizers
-// 0.23.
+// 0.23. `pass` is TokenDecoder::pass (lone_token.cc).
 #pragma once
 
 #include <memory>
@@ -11,6 +11,9 @@
 #include "unicode/utf8.h"
 
 namespace triptych {
+
+// The byte of "<0x41>", or -1.
+int fallback_byte(std::string_view token);
 
 // A stage that sees each token as a whole.
 class WholeTokenStage : public DecodeStage {
@@ -33,6 +36,7 @@ class WholeTokenStage : public DecodeStage {
 class ByteLevelStage final : public WholeTokenStage {
  public:
   using WholeTokenStage::WholeTokenStage;
+  static void pass(LoneToken& token);
   void finish() override;
 
  protected:
@@ -46,6 +50,7 @@ class ByteLevelStage final : public WholeTokenStage {
 class ByteFallbackStage final : public WholeTokenStage {
  public:
   using WholeTokenStage::WholeTokenStage;
+  static void pass(LoneToken& token);
   void finish() override;
 
  protected:
@@ -62,6 +67,7 @@ class ByteFallbackStage final : public WholeTokenStage {
 class FuseStage final : public DecodeStage {
  public:
   using DecodeStage::DecodeStage;
+  static void pass(LoneToken& token);
   void text(std::string_view fragment) override { next().text(fragment); }
   void end_token() override {}
   void finish() override;
@@ -71,6 +77,7 @@ class FuseStage final : public DecodeStage {
 class StripStage final : public DecodeStage {
  public:
   StripStage(TokenSink& sink, std::string content, std::size_t start, std::size_t stop);
+  static void pass(LoneToken& token, const std::string& content, std::size_t start, std::size_t stop);
   void text(std::string_view fragment) override;
   void end_token() override;
   void finish() override { next().finish(); }
@@ -87,6 +94,8 @@ class StripStage final : public DecodeStage {
 class ReplaceStage final : public WholeTokenStage {
  public:
   ReplaceStage(TokenSink& sink, std::shared_ptr<const Regex> pattern, std::string content);
+  static void pass(LoneToken& token, const std::shared_ptr<const Regex>& pattern, const std::string& content);
+  static std::string replaced(std::string_view token, const Regex& pattern, std::string_view content);
 
  protected:
   void on_token(std::string& token) override;
@@ -101,6 +110,7 @@ class ReplaceStage final : public WholeTokenStage {
 class MetaspaceStage final : public DecodeStage {
  public:
   MetaspaceStage(TokenSink& sink, std::string replacement, bool prepends);
+  static void pass(LoneToken& token, const std::string& replacement, bool prepends);
   void text(std::string_view fragment) override;
   void end_token() override;
   void finish() override { next().finish(); }
@@ -114,6 +124,7 @@ class MetaspaceStage final : public DecodeStage {
 class WordPieceStage final : public WholeTokenStage {
  public:
   WordPieceStage(TokenSink& sink, std::string prefix, bool cleanup);
+  static void pass(LoneToken& token, const std::string& prefix, bool cleanup);
 
  protected:
   void on_token(std::string& token) override;
@@ -128,6 +139,7 @@ class WordPieceStage final : public WholeTokenStage {
 class BpeSuffixStage final : public WholeTokenStage {
  public:
   BpeSuffixStage(TokenSink& sink, std::string suffix);
+  static void pass(LoneToken& token, const std::string& suffix);
   void finish() override;
 
  protected:
@@ -145,6 +157,7 @@ class BpeSuffixStage final : public WholeTokenStage {
 class JoinStage final : public DecodeStage {
  public:
   using DecodeStage::DecodeStage;
+  static void pass(LoneToken& token);
   void text(std::string_view fragment) override;
   void end_token() override;
   void finish() override { next().finish(); }
@@ -161,6 +174,7 @@ class JoinStage final : public DecodeStage {
 class CleanupStage final : public DecodeStage {
  public:
   using DecodeStage::DecodeStage;
+  static void pass(LoneToken& token);
   void text(std::string_view fragment) override;
   void end_token() override {}
   void finish() override;

@@ -23,6 +23,9 @@ class SimpleDecoder final : public TokenDecoder {
     return std::apply([&](const auto&... values) { return std::make_unique<Stage>(next, values...); },
                       settings_);
   }
+  void pass(LoneToken& token) const override {
+    std::apply([&](const auto&... values) { Stage::pass(token, values...); }, settings_);
+  }
 
  private:
   std::tuple<Settings...> settings_;

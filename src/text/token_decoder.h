@@ -38,11 +38,21 @@ class DecodeStage : public TokenSink {
   TokenSink* next_;
 };
 
+/// One token on its way through the stages, whatever stands around it.
+struct LoneToken {
+  std::string bytes;               // not always whole characters
+  bool is_joined = false;          // from here on it is not told apart from those around it
+  bool drops_first_blank = false;  // a blank that begins it goes where it is the first of a text
+  bool is_certain = true;          // its bytes do not depend on those around it
+};
+
 /// What a file says about one stage; makes its state for one decoding.
 class TokenDecoder {
  public:
   virtual ~TokenDecoder() = default;
   virtual std::unique_ptr<DecodeStage> start(TokenSink& next) const = 0;
+  /// The stage's part of a token's bytes. What tidies up blanks in a finished text changes nothing here.
+  virtual void pass(LoneToken& token) const = 0;
 };
 
 using DecoderChain = std::vector<std::unique_ptr<TokenDecoder>>;

@@ -28,6 +28,25 @@ TEST(Run, AnswersAboutAPicture) {
   EXPECT_EQ(result.err, "");
 }
 
+TEST(Run, AnswersUnderAConstraint) {
+  EXPECT_EQ(triptych(with(kAsk, {"--guided-choice", "medium,tiny"})).out.find_first_of("mt"), 0U);
+  const RunResult right = triptych(with(kAsk, {"--guided-choice", "large", "--guided-choice", "small"}));
+  EXPECT_EQ(right.out, "small\n") << right.err;
+  const RunResult document = triptych(with(
+      kAsk, {"--json-schema",
+             R"({"type":"object","properties":{"size":{"enum":["small","large"]}},"required":["size"]})"}));
+  EXPECT_TRUE(json::accept(document.out)) << document.out << document.err;
+  const RunResult digits = triptych(with(kAsk, {"--guided-regex", "[0-9]{4}"}));
+  EXPECT_EQ(digits.out.size(), 5U) << digits.out << digits.err;
+  const RunResult bad = triptych(with(kAsk, {"--json-schema", R"({"oneOf":[]})"}));
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr(R"(guided_json: $: keyword "oneOf" is not supported)"));
+  const RunResult absent = triptych(with(kAsk, {"--grammar-file", "/no/such/file"}));
+  EXPECT_EQ(absent.exit_code, 2);
+  EXPECT_THAT(absent.err, HasSubstr("--grammar-file: /no/such/file"));
+  EXPECT_EQ(triptych(with(kAsk, {"--guided-regex", "a", "--guided-choice", "b"})).exit_code, 2);
+}
+
 TEST(Run, AnswersWithEightBitWeights) {
   const RunResult result = triptych(with(kAsk, {"--weights", "int8"}));
   EXPECT_EQ(result.out, "small\n") << result.err;

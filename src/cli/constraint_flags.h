@@ -1,0 +1,25 @@
+// --json-schema and the other ways to say what an answer has to be.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "api/public.h"
+
+namespace triptych::cli {
+
+struct ConstraintFlags {
+  std::string json_schema;  // text or the name of a file
+  std::string regex;
+  std::vector<std::string> choice;
+  std::string grammar_file;
+
+  void add_to(CLI::App& app);
+  /// Reads the files. Throws Error(kIo) or kInvalidArgument that names the flag; what is wrong in a schema or
+  /// a grammar is found by whoever compiles it.
+  api::SamplingParams over(api::SamplingParams sampling) const;
+};
+
+}  // namespace triptych::cli
