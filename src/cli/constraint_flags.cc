@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "cli/flags.h"
+#include "cli/flag_checks.h"
 
 namespace triptych::cli {
 namespace {

@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <functional>
 
+#include <nlohmann/json.hpp>
+
 #include "base/error.h"
 #include "base/json.h"
 #include "grammar/json_grammar.h"

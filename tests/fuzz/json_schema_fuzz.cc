@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 #include "grammar/json_schema.h"
 #include "grammar_walk.h"

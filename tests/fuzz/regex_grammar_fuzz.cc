@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include <nlohmann/json.hpp>
+
 #include "base/json.h"
 #include "grammar/json_grammar.h"
 #include "grammar/regex_grammar.h"
