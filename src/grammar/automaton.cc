@@ -39,12 +39,12 @@ std::size_t GrammarAutomaton::bytes() const noexcept {
          (node_slots_.size() + set_slots_.size() + stack_tops_.size() + rows_.size()) * sizeof(std::uint32_t);
 }
 
-void GrammarAutomaton::check_limits() {
-  if (work_left_ == 0 || bytes() > max_bytes_)
+void GrammarAutomaton::check_limits(std::size_t work) {
+  if (work_left_ < work || bytes() > max_bytes_)
     fail(ErrorCode::kInvalidArgument,
          "the constraint can be read in too many ways at once: expected a grammar whose states fit {} MiB",
          max_bytes_ >> 20);
-  --work_left_;
+  work_left_ -= work;
 }
 
 // The node of that state above `below`.
@@ -100,10 +100,10 @@ void GrammarAutomaton::enter(const Grammar::Edge& call, const StackNode& from) {
 // Follows edges that read nothing, from all nodes to visit; numbers the set of those that read on.
 GrammarAutomaton::State GrammarAutomaton::close_closure() {
   while (!to_visit_.empty()) {
-    check_limits();
     const std::uint32_t index = to_visit_.back();
     to_visit_.pop_back();
     const StackNode here = nodes_[index];
+    check_limits(work_of(here.state));
     bool reads = false;
     for (const Grammar::Edge& edge : grammar_->edges(here.state)) {
       if (edge.kind == Grammar::EdgeKind::kBytes)
@@ -155,6 +155,7 @@ GrammarAutomaton::State GrammarAutomaton::expand(State state, std::uint8_t byte)
   open_closure();
   for (std::uint32_t i = sets_[state].begin; i < sets_[state].end; ++i) {
     const StackNode top = nodes_[stack_tops_[i]];
+    check_limits(work_of(top.state));
     for (const Grammar::Edge& edge : grammar_->edges(top.state))
       if (edge.kind == Grammar::EdgeKind::kBytes && edge.first <= byte && byte <= edge.last)
         visit(edge.target, top.below);

@@ -70,7 +70,9 @@ class GrammarAutomaton {
   void visit(std::uint32_t state, std::uint32_t below);
   void enter(const Grammar::Edge& call, const StackNode& from);
   State close_closure();
-  void check_limits();
+  /// Counts work and what is held against the limits.
+  void check_limits(std::size_t work = 1);
+  std::size_t work_of(std::uint32_t state) const { return 1 + grammar_->edges(state).size() / 16; }
   void grow_node_slots();
   void grow_set_slots();
 

@@ -45,8 +45,9 @@ void take_range(CharacterRange range, const std::function<void(std::span<const B
 
 }  // namespace
 
-CharacterSet::CharacterSet(std::initializer_list<CharacterRange> ranges) {
-  for (const CharacterRange& range : ranges) add(range.first, range.last);
+CharacterSet::CharacterSet(std::initializer_list<CharacterRange> list) {
+  for (const CharacterRange& range : list) add(range.first, range.last);
+  static_cast<void>(ranges());  // sorted now: constants are shared between threads
 }
 
 void CharacterSet::add(char32_t first, char32_t last) {

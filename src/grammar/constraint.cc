@@ -159,8 +159,11 @@ bool Constraint::must_end() const {
   return generation_->automaton.must_end(state_);
 }
 
-TokenMasker::TokenMasker(std::span<const std::string> tokens, bool drops_first_blank)
-    : trie_(std::make_shared<const TokenTrie>(tokens)), drops_first_blank_(drops_first_blank) {}
+TokenMasker::TokenMasker(std::span<const std::string> tokens, bool drops_first_blank,
+                         std::size_t max_kept_bytes)
+    : trie_(std::make_shared<const TokenTrie>(tokens)),
+      drops_first_blank_(drops_first_blank),
+      max_kept_bytes_(max_kept_bytes) {}
 
 TokenMasker::~TokenMasker() = default;
 
@@ -170,18 +173,30 @@ std::shared_ptr<ConstraintProgram> TokenMasker::find(const ConstraintSpec& spec)
       std::find_if(programs_.begin(), programs_.end(), [&](const auto& kept) { return kept.first == spec; });
   if (found == programs_.end()) return nullptr;
   programs_.splice(programs_.begin(), programs_, found);
-  return found->second;
+  drop_oldest();  // they have grown since they were kept; never the first
+  return programs_.front().second;
 }
 
 void TokenMasker::keep(const ConstraintSpec& spec, std::shared_ptr<ConstraintProgram> program) {
   const std::lock_guard lock(mutex_);
   programs_.emplace_front(spec, std::move(program));
+  drop_oldest();
+}
+
+std::size_t TokenMasker::kept_bytes() {
+  const std::lock_guard lock(mutex_);
+  std::size_t n_bytes = 0;
+  for (const auto& kept : programs_) n_bytes += kept.second->bytes();
+  return n_bytes;
+}
+
+void TokenMasker::drop_oldest() {
   std::size_t n_bytes = 0;
   std::size_t n_kept = 0;
   auto it = programs_.begin();
   for (; it != programs_.end(); ++it) {
     n_bytes += it->second->bytes();
-    if (++n_kept > kMaxKeptPrograms || (n_bytes > kMaxKeptBytes && n_kept > 1)) break;
+    if (++n_kept > kMaxKeptPrograms || (n_bytes > max_kept_bytes_ && n_kept > 1)) break;
   }
   programs_.erase(it, programs_.end());
 }

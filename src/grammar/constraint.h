@@ -70,25 +70,30 @@ class TokenMasker {
  public:
   /// `tokens[id]`: its bytes, empty for one that is never allowed. `drops_first_blank`: a blank that begins
   /// the first token of an answer is not part of its text.
-  TokenMasker(std::span<const std::string> tokens, bool drops_first_blank);
+  /// `max_kept_bytes`: of constraints that are kept for later answers.
+  TokenMasker(std::span<const std::string> tokens, bool drops_first_blank,
+              std::size_t max_kept_bytes = kMaxKeptBytes);
   ~TokenMasker();
 
   /// An answer's start. What the constraint compiles to, and the masks met so far, are kept for others that
-  /// ask for the same, the latest up to kMaxKeptBytes. Throws as compile_constraint.
+  /// ask for the same, the latest up to max_kept_bytes. Throws as compile_constraint.
   std::unique_ptr<Constraint> constrain(const ConstraintSpec& spec);
   std::size_t n_tokens() const noexcept { return trie_->n_tokens(); }
   std::size_t n_mask_words() const noexcept { return (n_tokens() + 31) / 32; }
   /// Without what is kept of constraints.
   std::size_t bytes() const noexcept { return trie_->bytes(); }
+  std::size_t kept_bytes();
 
  private:
   static constexpr std::size_t kMaxKeptBytes = std::size_t{128} << 20;
   static constexpr std::size_t kMaxKeptPrograms = 64;
   std::shared_ptr<ConstraintProgram> find(const ConstraintSpec& spec);
   void keep(const ConstraintSpec& spec, std::shared_ptr<ConstraintProgram> program);
+  void drop_oldest();  // mutex_ is held
 
   std::shared_ptr<const TokenTrie> trie_;
   bool drops_first_blank_;
+  std::size_t max_kept_bytes_;
   std::mutex mutex_;
   std::list<std::pair<ConstraintSpec, std::shared_ptr<ConstraintProgram>>> programs_;  // latest first
 };

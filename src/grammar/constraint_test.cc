@@ -118,5 +118,35 @@ TEST(TokenMasker, SeveralThreadsShareOne) {
   for (std::uint32_t i = 0; i < together.size(); ++i) EXPECT_EQ(together[i], walk(i));
 }
 
+TEST(TokenMasker, ThreadsCompileAtOnce) {
+  TokenMasker masker(std::vector<std::string>{"a", " "}, false);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([&] {
+      const auto constraint = masker.constrain({.regex = "\\S\\W."});
+      EXPECT_THAT(allowed(masker, *constraint), ElementsAre(0));
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(TokenMasker, WhatGrewIsForgotten) {
+  constexpr std::size_t kMost = std::size_t{4} << 20;
+  TokenMasker masker(std::vector<std::string>{"a", "b"}, false, kMost);
+  const auto spec = [](int i) {
+    return ConstraintSpec{.regex = "(a|b)*a(a|b){" + std::to_string(16 + i) + "}"};
+  };
+  for (int i = 0; i < 8; ++i) masker.constrain(spec(i));  // small as yet
+  std::uint32_t bits = 1;
+  for (int i = 0; i < 8; ++i) {
+    const auto one = masker.constrain(spec(i));
+    for (int k = 0; k < 20'000; ++k) {
+      bits = bits * 1664525U + 1013904223U;
+      ASSERT_TRUE(one->accept(static_cast<std::int32_t>(bits >> 31)));
+    }
+  }
+  masker.constrain(spec(0));
+  EXPECT_LE(masker.kept_bytes(), kMost);
+}
+
 }  // namespace
 }  // namespace triptych

@@ -13,6 +13,7 @@ namespace triptych {
 namespace {
 
 constexpr int kMaxNesting = 200;
+constexpr int kMaxRepeats = 4;  // of one part: each is a level more when the grammar is compiled
 constexpr std::uint32_t kMaxCount = 1 << 17;
 
 bool is_name(char c) {
@@ -136,7 +137,8 @@ class GbnfParser {
   }
 
   Node parse_repeats(Node node) {
-    for (;;) {
+    for (int n = 0;; ++n) {
+      if (n > kMaxRepeats) bad(fmt::format("more than {} repeats of one part", kMaxRepeats));
       if (take("*"))
         node = b_.repeat(node, 0, std::nullopt);
       else if (take("+"))

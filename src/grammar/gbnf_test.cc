@@ -103,5 +103,22 @@ TEST(Gbnf, RefusesWithTheLine) {
   EXPECT_THROW(compile_gbnf("root ::= " + std::string(300, '(') + std::string(300, ')'), "test"), Error);
 }
 
+TEST(Gbnf, RepeatsOfRepeatsAreFew) {
+  EXPECT_NO_THROW(compile_gbnf("root ::= \"a\"?+*", "test"));
+  EXPECT_THROW(compile_gbnf("root ::= \"a\"" + std::string(120'000, '?'), "test"), Error);
+}
+
+TEST(Gbnf, EdgesAreBoundedAsStatesAre) {
+  for (const char* grammar :
+       {"root ::= \"a\" \"\"{0,131072}{50}", "root ::= [acegikmoqsuwyACEGIKMOQSUWY]{100000}"}) {
+    std::size_t n_bytes = 0;
+    try {
+      n_bytes = compile_gbnf(grammar, "test").bytes();
+    } catch (const Error&) {
+    }
+    EXPECT_LT(n_bytes, std::size_t{8} << 20) << grammar;
+  }
+}
+
 }  // namespace
 }  // namespace triptych

@@ -27,7 +27,8 @@ GrammarBuilder::Node GrammarBuilder::add(NodeData node, std::uint64_t n_more) {
   if (nodes_.size() >= kMaxGrammarNodes)
     fail(ErrorCode::kInvalidArgument, "{}: the grammar has more than {} expressions", source_,
          kMaxGrammarNodes);
-  node.n_states = bounded(node.n_states);
+  // One at least: copies of a part that reads nothing are edges, too.
+  node.n_states = std::max<std::uint64_t>(bounded(node.n_states), 1);
   nodes_.push_back(node);
   return static_cast<Node>(nodes_.size() - 1);
 }
@@ -52,8 +53,14 @@ GrammarBuilder::Node GrammarBuilder::byte_range(std::uint8_t first, std::uint8_t
 GrammarBuilder::Node GrammarBuilder::characters(const CharacterSet& set) {
   const auto ranges = set.ranges();
   std::uint64_t n_states = 1;
+  std::uint64_t n_sequences = 0;
   for (const CharacterRange& range : ranges)
-    for_each_utf8_sequence(range, [&](std::span<const ByteRange8> bytes) { n_states += bytes.size() - 1; });
+    for_each_utf8_sequence(range, [&](std::span<const ByteRange8> bytes) {
+      n_states += bytes.size() - 1;
+      ++n_sequences;
+    });
+  constexpr std::uint64_t kEdgesOfAState = 8;  // more count as states
+  n_states += n_sequences / kEdgesOfAState;
   const auto begin = static_cast<std::uint32_t>(ranges_.size());
   const Node out = add({.kind = Kind::kCharacters,
                         .begin = begin,

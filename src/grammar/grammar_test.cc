@@ -219,5 +219,27 @@ TEST(CharacterSet, Utf8RangesAreExactlyItsCharacters) {
   EXPECT_FALSE(m.begins("\xED\xA0"));
 }
 
+TEST(Grammar, EdgesThatAreLookedAtCountAsWork) {
+  GrammarBuilder b("field");
+  const auto root = b.declare("root");
+  std::vector<GrammarBuilder::Node> ways = {b.sequence({b.literal("a"), b.call(root), b.literal("a")}),
+                                            b.sequence({b.literal("b"), b.call(root), b.literal("b")}),
+                                            b.literal("c")};
+  for (int i = 0; i < 100'000; ++i) ways.push_back(b.literal("\x01"));
+  b.define(root, b.choice(ways));
+  GrammarAutomaton automaton(std::make_shared<const Grammar>(b.build(root)));
+  automaton.begin_work();
+  std::uint32_t bits = 1;
+  const auto walk = [&](int n_steps) {
+    GrammarAutomaton::State state = automaton.start();
+    for (int n = 0; n < n_steps; ++n) {
+      if (n % 16 == 0) state = automaton.start();
+      bits = bits * 1664525U + 1013904223U;
+      state = automaton.next(state, static_cast<std::uint8_t>((bits >> 31) != 0 ? 'a' : 'b'));
+    }
+  };
+  EXPECT_THROW(walk(2'000), Error);
+}
+
 }  // namespace
 }  // namespace triptych

@@ -283,9 +283,13 @@ class SchemaCompiler {
         out.push_back(step[i]);
       }
     }
-    for (const auto& [from, to] : {std::pair("~1", "/"), std::pair("~0", "~")})
-      for (std::size_t at = 0; (at = out.find(from, at)) != std::string::npos; ++at) out.replace(at, 2, to);
-    return out;
+    std::string text;
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const char next = out[i] == '~' && i + 1 < out.size() ? out[i + 1] : '\0';
+      text.push_back(next == '1' ? '/' : out[i]);
+      if (next == '0' || next == '1') ++i;
+    }
+    return text;
   }
 
   std::optional<std::uint32_t> count(const SchemaJson& schema, const char* key,

@@ -203,9 +203,11 @@ TEST(JsonSchema, LimitsOfNumbers) {
     double low, high;
   };
   // Thousandths in the text are exact as long as they are compared as whole numbers.
-  for (const auto& [low, high] :
+  for (const Limits& limits :
        {Limits{0.5, 2.25}, {-1.125, 0.001}, {0, 1}, {-0.25, -0.125}, {9.99, 10.01}, {3, 3}})
     for (const bool exclusive : {false, true}) {
+      const double low = limits.low;
+      const double high = limits.high;
       if (exclusive && low == high) continue;
       const char* from = exclusive ? "exclusiveMinimum" : "minimum";
       const char* to = exclusive ? "exclusiveMaximum" : "maximum";
@@ -319,6 +321,14 @@ TEST(JsonSchema, LongChainsOfReferencesNeedNoStack) {
   EXPECT_TRUE(matcher(schema).matches("null"));
   EXPECT_THROW(compile_json_schema(std::string(300, '[') + std::string(300, ']'), "test"), Error);
   EXPECT_THROW(compile_json_schema('"' + std::string(kMaxSchemaBytes, 'a') + '"', "test"), Error);
+}
+
+TEST(JsonSchema, PointersAreDecodedInOnePass) {
+  EXPECT_NO_THROW(
+      compile_json_schema(R"({"$ref":"#/$defs/a~1b~01~0","$defs":{"a/b~1~":{"type":"null"}}})", "test"));
+  std::string steps;
+  for (int i = 0; i < 260'000; ++i) steps += "~1";
+  EXPECT_THROW(compile_json_schema("{\"$ref\":\"#/" + steps + "\"}", "test"), Error);
 }
 
 }  // namespace
