@@ -156,6 +156,16 @@ int first_key(const AttentionBlock& a, int row) {
   return a.first_visible != nullptr ? a.first_visible[row] : 0;
 }
 
+// One row's scores of a chunk: with offsets, and without the keys before its window. Returns how many of them
+// it sees, from the chunk's first on; 0 where the chunk lies before its window.
+int finish_scores(const AttentionBlock& a, const Chunk& chunk, int most, int row, float* scores) {
+  const int n_visible = std::clamp(a.n_visible[row] - chunk.begin, 0, most);
+  add_offsets(a, chunk, most, row, scores);
+  const int n_hidden = std::clamp(first_key(a, row) - chunk.begin, 0, n_visible);
+  std::fill(scores, scores + n_hidden, -std::numeric_limits<float>::infinity());
+  return n_hidden == n_visible ? 0 : n_visible;
+}
+
 // Query rows [row, row + n_rows) over a chunk.
 void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s, const Chunk& chunk, int row,
                int n_rows) {
@@ -172,12 +182,7 @@ void tile_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& s
   float rescales[kS8MaxRows];
   std::int32_t n_visible[kS8MaxRows];
   for (int r = 0; r < n_rows; ++r) {
-    float* scores = s.scores + r * kS8ChunkKeys;
-    n_visible[r] = std::clamp(a.n_visible[row + r] - chunk.begin, 0, most);
-    add_offsets(a, chunk, most, row + r, scores);
-    const int n_hidden = std::clamp(first_key(a, row + r) - chunk.begin, 0, n_visible[r]);
-    if (n_hidden == n_visible[r]) n_visible[r] = 0;  // a chunk before its window
-    std::fill(scores, scores + n_hidden, -std::numeric_limits<float>::infinity());
+    n_visible[r] = finish_scores(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
   }
   const bool has_low =
       runtime.attention_s8.soften({n_rows, n, n_visible, s.scores, s.value_scales, s.tops + row, s.sums + row,
@@ -207,8 +212,7 @@ void strip_step(const Runtime& runtime, const AttentionBlock& a, const Scratch& 
   float rescales[kStripRows];
   std::int32_t n_visible[kStripRows];
   for (int r = 0; r < n_rows; ++r) {
-    n_visible[r] = std::clamp(a.n_visible[row + r] - chunk.begin, 0, most);
-    add_offsets(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
+    n_visible[r] = finish_scores(a, chunk, most, row + r, s.scores + r * kS8ChunkKeys);
   }
   bool has_low = false;
   bool low_rows[kStripRows] = {};

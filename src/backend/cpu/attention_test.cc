@@ -232,9 +232,17 @@ TEST(CpuAttention, WindowsHideWhatLiesBefore) {
   const int d = 40;
   const int n = 700;
   const int page_tokens = 64;
-  for (const KvDType dtype : {KvDType::kF32, KvDType::kInt8})
+  struct Path {
+    KvDType dtype;
+    bool tiles;
+  };
+  for (const auto& [dtype, tiles] :
+       {Path{KvDType::kF32, false}, Path{KvDType::kInt8, false}, Path{KvDType::kInt8, true}})
     for (const int window : {1, 5, 64, 150, 300, 699, 2000}) {
-      const auto cpu = backend(2);
+      CpuBackendOptions options;
+      options.n_threads = 2;
+      if (tiles) options.tuning = CpuTuning{.emulated_tiles = true};
+      const auto cpu = make_cpu_backend(options);
       const auto cache = cpu->make_kv_cache({2, hkv, d, page_tokens, 20, dtype});
       const Tensor q = random_tensor({n, 4, d}, 1);
       Tensor k = random_tensor({n, hkv, d}, 2);
@@ -264,7 +272,8 @@ TEST(CpuAttention, WindowsHideWhatLiesBefore) {
       args.causal = true;
       const bool rounds_queries = cpu->attends_in_int8(dtype);
       expect_near(y, attend(q, k, v, args, window), rounds_queries ? 0.08 : 1e-4,
-                  fmt::format("{} in a window of {}", to_string(dtype), window).c_str());
+                  fmt::format("{}{} in a window of {}", to_string(dtype), tiles ? " over tiles" : "", window)
+                      .c_str());
     }
 }
 

@@ -28,7 +28,8 @@ class ShortProbe {
   using Loop = double (*)(long rounds, float* sink);
 
   void add(Loop loop, double* rate) {
-    if (loop != nullptr) entries_.push_back({loop, rate, rounds_for(loop)});
+    if (loop == nullptr) return;
+    if (const long rounds = rounds_for(loop); rounds > 0) entries_.push_back({loop, rate, rounds});
   }
   void run() {
     constexpr int kTimes = 5;
@@ -36,8 +37,8 @@ class ShortProbe {
       for (const Entry& entry : entries_) {
         const double begin_s = thread_seconds();
         const double done = entry.loop(entry.rounds, sink_);
-        const double took_s = std::max(thread_seconds() - begin_s, 1e-9);
-        *entry.rate = std::max(*entry.rate, done / took_s);
+        const double took_s = thread_seconds() - begin_s;
+        if (took_s > kSlice_s / 16) *entry.rate = std::max(*entry.rate, done / took_s);
       }
   }
 
@@ -49,11 +50,14 @@ class ShortProbe {
   };
   static constexpr double kSlice_s = 0.4e-3;
 
+  // 0 where the clock advances in ticks too long to measure with, as in some sandboxes: the rate stays
+  // unknown.
   long rounds_for(Loop loop) {
     for (long rounds = 100;; rounds *= 4) {
       const double begin_s = thread_seconds();
       loop(rounds, sink_);
       const double took_s = thread_seconds() - begin_s;
+      if (took_s > 8 * kSlice_s && rounds > 100) return 0;
       if (took_s > kSlice_s / 8 || rounds > 100'000'000)
         return std::max(1L,
                         static_cast<long>(static_cast<double>(rounds) * kSlice_s / std::max(took_s, 1e-9)));
@@ -70,7 +74,7 @@ CpuTuning tuning_from(CpuFeatures features, const TuningProbe& probe) noexcept {
   CpuTuning out;
   // On the processors that were measured the ratio is 2, 1/2, or with tiles 16: the limit is far from each.
   constexpr double kGain = 1.2;
-  out.bf16_gains = probe.bf16_flops_per_s > kGain * probe.fp32_flops_per_s;
+  out.bf16_gains = probe.fp32_flops_per_s > 0 && probe.bf16_flops_per_s > kGain * probe.fp32_flops_per_s;
   if (features.has_all(kernels::kNeedsAvx2)) out.int4_streamed_rows = 48;
   // A tile takes 16 rows' time whatever it holds, and loads of the weight are no fewer. Where tiles have less
   // than four times the rate, as when a sibling uses the unit, more rows are needed to fill them.
@@ -96,7 +100,7 @@ TuningProbe probe_for_tuning(CpuFeatures features, bool with_bf16) {
     probe.add(all.fma, &out.fp32_flops_per_s);
     probe.add(all.bf16_dot, &out.bf16_flops_per_s);
   }
-  if (features.has_all(kernels::kNeedsAmxInt8)) {
+  if (features.has_all(kernels::kNeedsAmxInt8 | kernels::kNeedsAvx512Bf16)) {  // the probe's loops need both
     probe.add(kernels::probe_kernels(features - kTileFeatures).int8_dot, &out.int8_ops_per_s);
     probe.add(all.int8_dot, &out.tile_int8_ops_per_s);
   }

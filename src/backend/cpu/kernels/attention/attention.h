@@ -5,8 +5,8 @@
 // y = softmax(scale * q K^T) V, row i over its first n_visible[i] keys, or those of them from
 // first_visible[i] on. A row that sees no key gives zeros, as does one whose scores are all -infinity. Scores
 // of any finite size are safe (the largest is subtracted). A NaN in a visible score or value makes the row
-// NaN; so can a non-finite value before the row's first or behind its last visible key, within the same block
-// of keys.
+// NaN; so can a non-finite value behind its last visible key within the same block of keys, or before its
+// first one, from the first block on that any row of the call sees.
 //
 // Up to few_rows rows are computed by dot products, more by tiles; the two differ in rounding.
 // Otherwise the bits of a row do not depend on the rows beside it.

@@ -64,7 +64,7 @@ struct S4RowsArgs {
 
 /// In tile order: where quad i of `quads` stands in a panel that was made, its first 16 columns; the others
 /// follow a tile (kTile_bytes) apart.
-constexpr ptrdiff_t s4_tile_at(ptrdiff_t quads, ptrdiff_t i) {
+static constexpr ptrdiff_t s4_tile_at(ptrdiff_t quads, ptrdiff_t i) {
   const ptrdiff_t gap = i / 16 == quads / 16 ? 16 - quads % 16 : 0;
   return i / 16 * 4 * kTile_bytes + (i % 16 + gap) * kTileRow_bytes;
 }

@@ -33,15 +33,18 @@ static_assert(int64_t{255} * 127 * kS8MaxK <= INT32_MAX);
 constexpr ptrdiff_t s8_quads(ptrdiff_t k) { return (k + 3) / 4; }
 constexpr ptrdiff_t s8_panel_bytes(ptrdiff_t k) { return s8_quads(k) * kS8PanelWidth * 4; }
 
-/// In tile order: steps of a row, and where its code i stands, from its first byte on.
+/// In tile order: steps of a row, and where its code i stands, from its first byte on. Static, so that no
+/// copy made for an instruction set is linked into code for others.
 inline constexpr ptrdiff_t kS8StepQuads = kTileRow_bytes / 4;
 inline constexpr ptrdiff_t kS8PanelStep_bytes = kS8StepQuads * kS8PanelWidth * 4;
-constexpr ptrdiff_t s8_tile_steps(ptrdiff_t quads) { return (quads + kS8StepQuads - 1) / kS8StepQuads; }
+static constexpr ptrdiff_t s8_tile_steps(ptrdiff_t quads) {
+  return (quads + kS8StepQuads - 1) / kS8StepQuads;
+}
 /// Zeros before what the last step of a row holds.
-constexpr ptrdiff_t s8_tile_gap(ptrdiff_t quads) {
+static constexpr ptrdiff_t s8_tile_gap(ptrdiff_t quads) {
   return (kS8StepQuads - 1 - (quads + kS8StepQuads - 1) % kS8StepQuads) * 4;
 }
-constexpr ptrdiff_t s8_tile_at(ptrdiff_t quads, ptrdiff_t i) {
+static constexpr ptrdiff_t s8_tile_at(ptrdiff_t quads, ptrdiff_t i) {
   const ptrdiff_t step = i / kTileRow_bytes;
   return step * kTile_bytes + i % kTileRow_bytes + (step == quads / kS8StepQuads ? s8_tile_gap(quads) : 0);
 }

@@ -13,7 +13,7 @@ namespace {
 // product.
 template <typename Tiles, typename Product>
 double tile_rounds(long rounds, float* sink, int depth, Product product) {
-  TileConfig before;
+  TileConfig before{};
   begin_tiles<Tiles>(&before);
   alignas(64) unsigned char bytes[kTile_bytes];
   memset(bytes, static_cast<int>(sink[1]), sizeof bytes);

@@ -20,7 +20,7 @@ class TileScope {
 
  private:
   const TileLoop* loop_;
-  TileConfig before_;
+  TileConfig before_{};
 };
 
 }  // namespace triptych::kernels
