@@ -76,6 +76,14 @@ std::set<std::string> parse_output(std::string_view text, const std::string& nam
   const std::size_t last = text.rfind('\n');
   whole_bytes = last == std::string_view::npos ? 0 : last + 1;
   const JsonOut schema = json_document(kLineSchema);
+  // What is cut off has to be the beginning of an answer, not somebody's text without an end of line.
+  std::string begin = to_json_text(schema, false);
+  begin.back() = ',';
+  const std::string_view rest = text.substr(whole_bytes);
+  if (!rest.starts_with(std::string_view(begin).substr(0, rest.size())))
+    fail(ErrorCode::kInvalidFile,
+         "--jsonl: {}:{}: expected an answer that --jsonl wrote; give another name for OUT", name,
+         1 + std::count(text.begin(), text.end(), '\n'));
   std::set<std::string> out;
   for_each_line(text.substr(0, whole_bytes), [&](std::int64_t number, std::string_view line) {
     const JsonOut one = JsonOut::parse(line, nullptr, false);

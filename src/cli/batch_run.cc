@@ -53,6 +53,7 @@ class BatchRun {
         file_(file),
         engine_(model, engine_options(flags, model)),
         sampling_(flags.constraint.over(flags.sampling.over(model.default_sampling()))) {
+    model.check_sampling(sampling_);  // what is wrong for all lines is no line's error
     if (!flags.model.quiet) bar_.emplace("questions", static_cast<std::int64_t>(file.n_lines()));
   }
 

@@ -53,6 +53,13 @@ void ConstraintFlags::add_to(CLI::App& app) {
   words->excludes(grammar);
 }
 
+std::vector<NamedPath> ConstraintFlags::inputs() const {
+  std::vector<NamedPath> out;
+  if (!json_schema.empty() && !is_schema_text(json_schema)) out.push_back({"--json-schema", json_schema});
+  if (!grammar_file.empty()) out.push_back({"--grammar-file", grammar_file});
+  return out;
+}
+
 api::SamplingParams ConstraintFlags::over(api::SamplingParams sampling) const {
   if (!json_schema.empty())
     sampling.guided_json =

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 
 #include "api/public.h"
+#include "cli/output_file.h"
 
 namespace triptych::cli {
 
@@ -17,6 +18,8 @@ struct ConstraintFlags {
   std::string grammar_file;
 
   void add_to(CLI::App& app);
+  /// The files that it reads.
+  std::vector<NamedPath> inputs() const;
   /// Reads the files. Throws Error(kIo) or kInvalidArgument that names the flag; what is wrong in a schema or
   /// a grammar is found by whoever compiles it.
   api::SamplingParams over(api::SamplingParams sampling) const;

@@ -56,7 +56,7 @@ void check_batch(const RunFlags& flags) {
   refuse("--draw", flags.draw.has_value());
   refuse("--profile", flags.profile.profile);
   const auto& [in, out] = flags.jsonl;
-  std::vector<NamedPath> inputs = flags.model.inputs();
+  std::vector<NamedPath> inputs = flags.inputs();
   if (in != "-") inputs.push_back({"IN of --jsonl", in});
   if (out != "-") check_output("--jsonl", out, inputs);
 }
@@ -153,9 +153,9 @@ void RunFlags::check() {
   check_draw(*this);
   sampling.check();
   media.check_values();
-  // In a chat a video may come later.
+  // In a chat a video may come later, and lines of a batch name theirs.
   const char* flag = video_flag(video);
-  if (flag != nullptr && videos.empty() && !interactive)
+  if (flag != nullptr && videos.empty() && !interactive && !is_batch())
     fail(ErrorCode::kInvalidArgument, "{} needs a video to sample (--video)", flag);
 }
 
@@ -173,6 +173,7 @@ std::vector<NamedPath> RunFlags::inputs() const {
   for (const MediaArgument& file : media_files)
     out.push_back({file.is_video ? "--video" : "--image", file.name});
   if (!prompt.prompt_file.empty()) out.push_back({"--prompt-file", prompt.prompt_file});
+  for (NamedPath& file : constraint.inputs()) out.push_back(std::move(file));
   return out;
 }
 

@@ -98,7 +98,7 @@ TEST_F(JsonLines, GoesOnWhereAnEarlierRunStopped) {
   ASSERT_EQ(whole.size(), 3U);
   // As if it had been killed within the third line.
   std::string kept = whole.at(2).dump() + "\n" + whole.at(1).dump() + "\n";
-  write_file(out(), kept + whole.at(3).dump().substr(0, 30));
+  write_file(out(), kept + R"({"schema":"triptych.run_line/1","line":3,"i)");
   ASSERT_EQ(run(lines, {"--max-tokens", "2"}).exit_code, 0);
   EXPECT_TRUE(read_file(out()).starts_with(kept));
   EXPECT_EQ(answers().at(3)["token_ids"], whole.at(3)["token_ids"]);
@@ -125,11 +125,21 @@ TEST_F(JsonLines, WhatCannotBeMeant) {
   write_file(out(), "{\"mine\": 1}\n");
   expect_bad_input(run("{\"prompt\": \"x\"}\n"), "out.jsonl:1: expected an answer that --jsonl wrote");
   EXPECT_EQ(read_file(out()), "{\"mine\": 1}\n");
+  write_file(out(), "{\"mine\": 1}");
+  expect_bad_input(run("{\"prompt\": \"x\"}\n"), "out.jsonl:1: expected an answer that --jsonl wrote");
+  EXPECT_EQ(read_file(out()), "{\"mine\": 1}");
   expect_bad_input(run("", {"--prompt", "x"}), "--prompt does not go with --jsonl");
   expect_bad_input(run("", {"--image", "x"}), "--image does not go with --jsonl");
   expect_bad_input(triptych({"run", kModel.string(), "--jsonl", in(), in()}), "names the same file");
   expect_bad_input(triptych({"run", kModel.string(), "--jsonl", "/nowhere/in", out()}), "/nowhere/in");
   expect_bad_input(triptych({"run", kModel.string(), "--jsonl", in()}), "--jsonl");
+  std::filesystem::remove(out());
+  expect_bad_input(run("{\"prompt\": \"x\"}\n", {"--guided-regex", "("}), "guided_regex");
+  EXPECT_EQ(read_file(out()), "") << "a line with an error would not be asked again";
+  write_file(in(), "{\"type\": \"integer\"}");
+  expect_bad_input(
+      triptych({"run", kModel.string(), "--prompt", "x", "--json-schema", in(), "--trace-out", in()}),
+      "names the same file");
 }
 
 }  // namespace

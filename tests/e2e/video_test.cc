@@ -163,6 +163,16 @@ TEST(Video, InAChat) {
   EXPECT_THAT(result.err, HasSubstr("absent: cannot read"));
 }
 
+TEST(Video, LinesOfABatchAreSampled) {
+  const Scratch scratch;
+  const std::string in = (scratch.path() / "in.jsonl").string();
+  write_file(in, nlohmann::json{{"prompt", "x"}, {"video", kGif}, {"max_tokens", 1}}.dump() + "\n");
+  const RunResult result = triptych({"run", kQwen.string(), "--jsonl", in, "-", "--fps", "10", "--min-pixels",
+                                     "784", "--max-pixels", "784"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(nlohmann::json::parse(result.out)["usage"]["image_tokens"], 6);
+}
+
 TEST(Video, BadInputIsOneLine) {
   const Scratch scratch;
   const auto run = [&](const std::filesystem::path& model, const std::string& video) {
