@@ -10,6 +10,7 @@
 #include "base/build_info.h"
 #include "base/cpu_info.h"
 #include "base/error.h"
+#include "cli/bus_error.h"
 #include "cli/commands.h"
 #include "cli/error_output.h"
 #include "cli/flag_checks.h"
@@ -115,6 +116,7 @@ void build_program(CLI::App& program, Action& action) {
 
 int run_program(int argc, const char* const* argv) {
   const bool json = asks_for_json(argc, argv);
+  name_files_in_bus_errors(json);
   const auto fault = [json](const char* message) {
     return report_error({std::string(to_string(ErrorCode::kInternal)), message, kExitFault}, json);
   };

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -98,7 +100,45 @@ std::size_t huge_mapped_bytes(const void* data) {
   return 0;
 }
 
+// What is mapped, for signal handlers: no locks, no memory. A slot is taken by its begin and complete with
+// its path.
+struct MappingSlot {
+  std::atomic<const std::byte*> begin = nullptr;
+  std::atomic<std::size_t> size_bytes = 0;
+  std::atomic<const char*> path = nullptr;
+};
+std::array<MappingSlot, 1024> g_mappings;
+
+void note_mapping(const std::byte* begin, std::size_t size_bytes, const char* path) noexcept {
+  for (MappingSlot& slot : g_mappings) {
+    const std::byte* none = nullptr;
+    if (slot.begin.load() != nullptr || !slot.begin.compare_exchange_strong(none, begin)) continue;
+    slot.size_bytes = size_bytes;
+    slot.path = path;
+    return;
+  }
+}
+
+void forget_mapping(const std::byte* begin) noexcept {
+  for (MappingSlot& slot : g_mappings) {
+    if (slot.begin.load() != begin) continue;
+    slot.path = nullptr;
+    slot.begin = nullptr;
+    return;
+  }
+}
+
 }  // namespace
+
+const char* mapped_file_at(const void* address) noexcept {
+  const auto wanted = reinterpret_cast<std::uintptr_t>(address);
+  for (const MappingSlot& slot : g_mappings) {
+    const char* const path = slot.path.load();
+    const auto begin = reinterpret_cast<std::uintptr_t>(slot.begin.load());
+    if (path != nullptr && wanted >= begin && wanted - begin < slot.size_bytes.load()) return path;
+  }
+  return nullptr;
+}
 
 TemporaryFile create_temporary_beside(const std::filesystem::path& path) {
   constexpr int kMostLeftOver = 100;
@@ -133,11 +173,14 @@ std::shared_ptr<const MappedFile> MappedFile::open(const std::filesystem::path& 
   if (data == nullptr) fail_io("map", path, errno);
   out->data_ = static_cast<const std::byte*>(data);
   out->size_bytes_ = static_cast<std::size_t>(size);
+  note_mapping(out->data_, out->size_bytes_, out->path_.c_str());
   return out;
 }
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_bytes_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_bytes_);
 }
 
 void MappedFile::advise(FileAccess access, std::size_t offset_bytes, std::size_t size_bytes) const noexcept {

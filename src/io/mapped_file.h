@@ -1,7 +1,8 @@
 // A file mapped into memory, read-only. Only regular files: anything else (folder, FIFO, device, socket) is
 // refused before it is opened, so a FIFO cannot block the caller. A file that is cut short by someone else
-// while it is mapped ends the process when the lost part is read; replace model files by renaming, never in
-// place. Large files are mapped so that huge pages of the system's cache serve them where it has any.
+// while it is mapped raises SIGBUS when the lost part is read, which ends the process (the program then names
+// the file); replace model files by renaming, never in place. Large files are mapped so that huge pages of
+// the system's cache serve them where it has any.
 #pragma once
 
 #include <chrono>
@@ -43,6 +44,11 @@ class MappedFile {
   const std::byte* data_ = nullptr;
   std::size_t size_bytes_ = 0;
 };
+
+/// Path of the file of which a MappedFile holds the byte at `address`; null when none does, or when more than
+/// 1024 files are mapped and this is not among the first. Safe in a signal handler, where the path is valid
+/// until it returns if the address was being read.
+const char* mapped_file_at(const void* address) noexcept;
 
 /// Sees to it that a file that will be read again and again while it is mapped lies in the system's cache in
 /// huge pages: with small ones a processor reads it at three quarters of the speed (docs/performance.md). A

@@ -37,6 +37,22 @@ TEST(MappedFile, HoldsTheBytes) {
   EXPECT_EQ(static_cast<char>(file->data()[0]), 's');
 }
 
+TEST(MappedFile, IsKnownByItsAddresses) {
+  const TempDir dir;
+  const std::byte* gone = nullptr;
+  {
+    const auto a = MappedFile::open(dir.write("a.txt", std::string(5000, 'x')));
+    const auto b = MappedFile::open(dir.write("b.txt", "y"));
+    gone = a->data();
+    EXPECT_STREQ(mapped_file_at(a->data()), (dir / "a.txt").c_str());
+    EXPECT_STREQ(mapped_file_at(a->data() + 4999), (dir / "a.txt").c_str());
+    EXPECT_STREQ(mapped_file_at(b->data()), (dir / "b.txt").c_str());
+    EXPECT_EQ(mapped_file_at(b->data() + 1), nullptr);
+    EXPECT_EQ(mapped_file_at(&gone), nullptr);
+  }
+  EXPECT_EQ(mapped_file_at(gone), nullptr);
+}
+
 // Whether the system has huge pages for files or not: the bytes are the same, and a file of that size begins
 // where one could.
 TEST(MappedFile, LargeFilesAreAlignedForHugePages) {

@@ -55,6 +55,29 @@ TEST_F(TerminalTest, TabCompletesFileNames) {
   EXPECT_TRUE(program.wait_for("größe.png  two words.png")) << program.output();
 }
 
+// Weights are used where they are mapped: what is cut off cannot be read any more.
+TEST_F(TerminalTest, WeightsThatAreCutShortMeanwhileAreNamed) {
+  for (const bool as_json : {false, true}) {
+    const std::filesystem::path model = scratch_.copy_of(kModel, as_json ? "json" : "text");
+    std::vector<std::string> args = {program_path(), "run", model.string()};
+    if (as_json) args.emplace_back("--json");
+    TerminalProgram program(args, env());
+    ASSERT_TRUE(program.wait_for_prompt());
+    std::filesystem::resize_file(model / "model.safetensors", 4096);
+    program.type("What is it?\n");
+    EXPECT_EQ(program.exit_code(), 2) << program.output();
+    EXPECT_THAT(program.output(),
+                HasSubstr((model / "model.safetensors").string() + ": cannot be read any more"));
+    if (as_json) {
+      const std::size_t at = program.output().find("{\"schema\":\"triptych.error/1\"");
+      ASSERT_NE(at, std::string::npos) << program.output();
+      const json error = json::parse(program.output().substr(at));
+      EXPECT_EQ(error["error"]["code"], "io");
+      EXPECT_EQ(error["exit_code"], 2);
+    }
+  }
+}
+
 TEST_F(TerminalTest, PastedLinesAreOneMessage) {
   const std::string question = "Is the star\nsmall or large?";
   const json alone = json::parse(triptych({"run", kModel.string(), "--prompt", question, "--json"}).out);
