@@ -166,11 +166,12 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
       .preprocessor = view_of(out->preprocessor_, "preprocessor_config.json"),
       .video_preprocessor = view_of(out->video_preprocessor_, "video_preprocessor_config.json"),
       .processor = view_of(out->processor_, "processor_config.json")};
-  // Newer tools keep all of it in processor_config.json.
-  if (source.processor && !source.preprocessor)
-    source.preprocessor = source.processor->find("image_processor");
-  if (source.processor && !source.video_preprocessor)
-    source.video_preprocessor = source.processor->find("video_processor");
+  // What newer tools keep in processor_config.json goes before files of their own, as in the reference
+  // (transformers 5.24, image_processing_base.py, get_image_processor_dict).
+  if (source.processor) {
+    if (const auto nested = source.processor->find("image_processor")) source.preprocessor = nested;
+    if (const auto nested = source.processor->find("video_processor")) source.video_preprocessor = nested;
+  }
   if (!source.preprocessor) check_without_preprocessor(family, source.config, directory);
   source.tie_word_embeddings = options.tie_word_embeddings;
 
@@ -236,11 +237,15 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
 
 namespace {
 
-// As the configuration says it: the language model's part before the whole.
+// As the configuration says it, in the language model's part or for the whole. OPT ties unless it says
+// otherwise.
 bool is_tied(const JsonView& config) {
   constexpr const char* kField = "tie_word_embeddings";
-  if (const auto text = config.find("text_config"); text && text->has(kField))
-    return text->get_bool(kField, false);
+  if (const auto text = config.find("text_config")) {
+    const bool is_opt = text->get_string("model_type", "") == "opt";
+    if (is_opt) return text->get_bool(kField, true);
+    if (text->get_bool(kField, false)) return true;
+  }
   return config.get_bool(kField, false);
 }
 

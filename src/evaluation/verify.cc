@@ -284,11 +284,12 @@ void run_case(LoadedModel& model, const GoldenSet& set, const GoldenCase& golden
 }  // namespace
 
 double grey_level(const LoadedModel& model) {
-  auto config = model.checkpoint().json_file("preprocessor_config.json");
-  if (!config) {
-    config = model.checkpoint().json_file("processor_config.json");
-    if (!config || !config->contains("image_processor")) return 0;
+  auto config = model.checkpoint().json_file("processor_config.json");
+  if (config && config->contains("image_processor")) {
     config = Json((*config)["image_processor"]);
+  } else {
+    config = model.checkpoint().json_file("preprocessor_config.json");
+    if (!config) return 0;
   }
   const JsonView view(*config, "image processor");
   double smallest_std = 1;

@@ -55,11 +55,10 @@ LlamaConfig parse_llama_text(const JsonView& config, bool force_tie, std::string
   const JsonView text = config.at("text_config");
   LlamaConfig out =
       LlamaConfig::parse(text, llama_defaults(text.get_string("model_type", default_type), text));
-  if (!out.tie_stated && config.has("tie_word_embeddings")) {
-    out.tie_stated = true;
-    out.tie_word_embeddings = config.get_bool("tie_word_embeddings", false);
-  }
-  out.tie_word_embeddings = out.tie_word_embeddings || force_tie;
+  // True in either place, as the reference reads it.
+  out.tie_stated = out.tie_stated || config.has("tie_word_embeddings");
+  out.tie_word_embeddings =
+      out.tie_word_embeddings || config.get_bool("tie_word_embeddings", false) || force_tie;
   return out;
 }
 

@@ -28,6 +28,8 @@ TEST(LlamaText, ClassDefaults) {
   EXPECT_EQ(mistral.n_kv_heads, 8);
   EXPECT_EQ(mistral.max_position_embeddings, 131072);
   EXPECT_EQ(mistral.window_of(31), 4096);
+  EXPECT_EQ(parse(R"({"text_config": {"model_type": "mistral", "num_key_value_heads": null}})").n_kv_heads,
+            32);
   const LlamaConfig qwen2 = parse(R"({"text_config": {"model_type": "qwen2", "attention_bias": true}})");
   EXPECT_EQ(qwen2.intermediate_size, 22016);
   EXPECT_EQ(qwen2.max_position_embeddings, 32768);
@@ -90,11 +92,13 @@ TEST(LlamaText, BadWindowsAreNamed) {
           "text_config.layer_types[1]: \"sliding_attention\" needs use_sliding_window true");
 }
 
-TEST(LlamaText, TyingIsReadInsideThenOutside) {
+TEST(LlamaText, TyingIsReadInsideAndOutside) {
   EXPECT_FALSE(parse(R"({"text_config": {}})").tie_stated);
   EXPECT_TRUE(parse(R"({"text_config": {}, "tie_word_embeddings": true})").tie_word_embeddings);
-  EXPECT_FALSE(parse(R"({"text_config": {"tie_word_embeddings": false}, "tie_word_embeddings": true})")
-                   .tie_word_embeddings);
+  EXPECT_TRUE(parse(R"({"text_config": {"tie_word_embeddings": false}, "tie_word_embeddings": true})")
+                  .tie_word_embeddings);
+  EXPECT_TRUE(parse(R"({"text_config": {"tie_word_embeddings": true}, "tie_word_embeddings": false})")
+                  .tie_word_embeddings);
   EXPECT_TRUE(parse(R"({"text_config": {"tie_word_embeddings": false}})", true).tie_word_embeddings);
 }
 

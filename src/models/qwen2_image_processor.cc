@@ -177,8 +177,10 @@ Qwen2ImageProcessor Qwen2ImageProcessor::parse(const std::optional<JsonView>& co
     read_limit(*size, "shortest_edge", limits.min_pixels);
     read_limit(*size, "longest_edge", limits.max_pixels);
   }
-  read_limit(c, "min_pixels", limits.min_pixels);
-  read_limit(c, "max_pixels", limits.max_pixels);
+  if (!limits_whole_video_) {  // Qwen3-VL's video processor reads `size` alone
+    read_limit(c, "min_pixels", limits.min_pixels);
+    read_limit(c, "max_pixels", limits.max_pixels);
+  }
   out.do_resize_ = c.get_bool("do_resize", true);
   out.resample_ = filter_from_pillow(static_cast<int>(c.get_int("resample", 3, 0, 5)));
   out.normalize_ = parse_normalize(c);

@@ -351,6 +351,9 @@ TEST(Qwen2Processor, LimitsOfAWholeVideo) {
   };
   constexpr const char* kFile = R"({"size": {"shortest_edge": 4096, "longest_edge": 3072000}})";
   EXPECT_EQ(plan_of(kFile, 10).resized_width_px, 640);  // 10 * 640 * 480
+  EXPECT_EQ(plan_of(R"({"size": {"shortest_edge": 4096, "longest_edge": 3072000}, "max_pixels": 100000})", 10)
+                .resized_width_px,
+            640);
   EXPECT_EQ(plan_of(kFile, 40).resized_width_px, 320);
   EXPECT_EQ(plan_of(kFile, 40).resized_height_px, 224);
   // A frame has at most 100 tokens of 32 x 32, or the share of the whole, never below 1.05 times the least.

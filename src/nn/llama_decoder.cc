@@ -78,8 +78,10 @@ LlamaConfig LlamaConfig::parse(const JsonView& c, const LlamaDefaults& d) {
   out.intermediate_size = c.get_int("intermediate_size", d.intermediate_size, 1, kMaxWidth);
   out.n_layers = static_cast<int>(c.get_int("num_hidden_layers", d.n_layers, 1, 1024));
   out.n_heads = static_cast<int>(c.get_int("num_attention_heads", d.n_heads, 1, 65536));
+  // Null means as many as there are heads, whatever the class's default.
+  const bool is_null = c.raw().contains("num_key_value_heads") && !c.has("num_key_value_heads");
   out.n_kv_heads = static_cast<int>(
-      c.get_int("num_key_value_heads", d.n_kv_heads > 0 ? d.n_kv_heads : out.n_heads, 1, 65536));
+      c.get_int("num_key_value_heads", d.n_kv_heads > 0 && !is_null ? d.n_kv_heads : out.n_heads, 1, 65536));
   if (out.n_heads % out.n_kv_heads != 0)
     fail(ErrorCode::kInvalidFile, "{}: num_attention_heads {} is no multiple of num_key_value_heads {}",
          c.path(), out.n_heads, out.n_kv_heads);

@@ -105,6 +105,12 @@ TEST(Parity, LlavaOnevisionInTheNewerLayout) {
   Json processor = take("processor_config.json");
   processor["image_processor"] = take("preprocessor_config.json");
   processor["video_processor"] = take("video_preprocessor_config.json");
+  // Files of the older layout may still be there; the newer one counts.
+  for (const char* file : {"preprocessor_config.json", "video_preprocessor_config.json"}) {
+    Json old = processor[file[0] == 'v' ? "video_processor" : "image_processor"];
+    old["image_mean"] = {0.0, 0.0, 0.0};
+    std::ofstream(directory / file) << old.dump();
+  }
   std::ofstream(directory / "processor_config.json") << processor.dump();
   std::ofstream(directory / "chat_template.jinja")
       << take("chat_template.json").at("chat_template").get<std::string>();

@@ -79,10 +79,10 @@ class GoldenModel {
                        .video_preprocessor = view(video_preprocessor_, "video_preprocessor_config.json"),
                        .processor = view(processor_, "processor_config.json"),
                        .token_id = {}};
-    if (source.processor && !source.preprocessor)
-      source.preprocessor = source.processor->find("image_processor");
-    if (source.processor && !source.video_preprocessor)
-      source.video_preprocessor = source.processor->find("video_processor");
+    if (source.processor) {
+      if (const auto nested = source.processor->find("image_processor")) source.preprocessor = nested;
+      if (const auto nested = source.processor->find("video_processor")) source.video_preprocessor = nested;
+    }
     weights_ = std::make_unique<TableWeights>(table_);
     source.weights = weights_.get();
     source.backend = backend_.get();
