@@ -51,6 +51,7 @@ int run_batch(const RunFlags& flags) {
 int run(RunFlags flags) {
   flags.check();
   flags.profile.start(flags.inputs());
+  flags.constraint.read_files();  // before the time of a load
   if (flags.is_batch()) {
     const int exit_code = run_batch(flags);
     flags.profile.finish();

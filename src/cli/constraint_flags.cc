@@ -1,25 +1,22 @@
 #include "cli/constraint_flags.h"
 
-#include <fstream>
+#include <fmt/core.h>
+
+#include <cstdint>
 #include <string_view>
 
 #include "base/error.h"
 #include "cli/flag_checks.h"
+#include "cli/help_tree.h"
+#include "cli/input_file.h"
 
 namespace triptych::cli {
 namespace {
 
-constexpr std::size_t kMaxFileBytes = std::size_t{1} << 20;
+constexpr std::uint64_t kMaxFile_bytes = std::uint64_t{1} << 20;
 
 std::string read_text(const char* flag, const std::string& name) {
-  std::ifstream file(name, std::ios::binary);
-  std::string out(kMaxFileBytes + 1, '\0');
-  if (!file || !file.read(out.data(), static_cast<std::streamsize>(out.size())).eof()) {
-    if (!file || file.gcount() != static_cast<std::streamsize>(out.size()))
-      fail(ErrorCode::kIo, "{}: {} cannot be read", flag, name);
-    fail(ErrorCode::kInvalidArgument, "{}: {}: expected at most {} bytes", flag, name, kMaxFileBytes);
-  }
-  out.resize(static_cast<std::size_t>(file.gcount()));
+  std::string out = read_all_text(name, kMaxFile_bytes, fmt::format("{}: {}", flag, name));
   if (out.empty()) fail(ErrorCode::kInvalidArgument, "{}: {} is empty", flag, name);
   return out;
 }
@@ -43,14 +40,13 @@ void ConstraintFlags::add_to(CLI::App& app) {
   CLI::Option* const words =
       app.add_option("--guided-choice", choice, "The answer is one of these; may be repeated");
   words->expected(1)->take_all()->delimiter(',')->type_name("TEXT,...");
-  CLI::Option* const grammar = app.add_option("--grammar-file", grammar_file,
-                                              "The answer is a text of the grammar (GBNF) in this file");
-  grammar->type_name("FILE");
-  for (CLI::Option* option : {json, pattern, words, grammar})
-    option->check(is_not_empty())->group("Sampling");
-  json->excludes(pattern, words, grammar);
-  pattern->excludes(words, grammar);
-  words->excludes(grammar);
+  CLI::Option* const gbnf = app.add_option("--grammar-file", grammar_file,
+                                           "The answer is a text of the grammar (GBNF) in this file");
+  gbnf->type_name("FILE");
+  for (CLI::Option* option : {json, pattern, words, gbnf}) option->group(help_group::kSampling);
+  json->excludes(pattern, words, gbnf);
+  pattern->excludes(words, gbnf);
+  words->excludes(gbnf);
 }
 
 std::vector<NamedPath> ConstraintFlags::inputs() const {
@@ -60,13 +56,17 @@ std::vector<NamedPath> ConstraintFlags::inputs() const {
   return out;
 }
 
+void ConstraintFlags::read_files() {
+  if (!json_schema.empty() && !is_schema_text(json_schema))
+    json_schema = read_text("--json-schema", json_schema);
+  if (!grammar_file.empty()) grammar = read_text("--grammar-file", grammar_file);
+}
+
 api::SamplingParams ConstraintFlags::over(api::SamplingParams sampling) const {
-  if (!json_schema.empty())
-    sampling.guided_json =
-        is_schema_text(json_schema) ? json_schema : read_text("--json-schema", json_schema);
+  sampling.guided_json = json_schema;
   sampling.guided_regex = regex;
   sampling.guided_choice = choice;
-  if (!grammar_file.empty()) sampling.guided_grammar = read_text("--grammar-file", grammar_file);
+  sampling.guided_grammar = grammar;
   return sampling;
 }
 

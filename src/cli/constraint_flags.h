@@ -16,12 +16,15 @@ struct ConstraintFlags {
   std::string regex;
   std::vector<std::string> choice;
   std::string grammar_file;
+  std::string grammar;  // what is in it
 
   void add_to(CLI::App& app);
   /// The files that it reads.
   std::vector<NamedPath> inputs() const;
-  /// Reads the files. Throws Error(kIo) or kInvalidArgument that names the flag; what is wrong in a schema or
-  /// a grammar is found by whoever compiles it.
+  /// Reads the files, after which json_schema is text. Throws Error that names the flag and the file. What is
+  /// wrong in a schema or a grammar is found by whoever compiles it.
+  void read_files();
+  /// `sampling` with the constraint.
   api::SamplingParams over(api::SamplingParams sampling) const;
 };
 
