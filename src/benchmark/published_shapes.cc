@@ -118,35 +118,20 @@ constexpr std::string_view kQwen3Vl2b = R"({"architectures": ["Qwen3VLForConditi
   "intermediate_size": 4096, "num_heads": 16, "out_hidden_size": 2048, "deepstack_visual_indexes": [5, 11, 17],
   "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
 
-constexpr std::string_view kQwen3Vl4b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
-  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
-  "vision_end_token_id": 151653, "tie_word_embeddings": true, "text_config": {"model_type": "qwen3_vl_text",
-  "hidden_size": 2560, "intermediate_size": 9728, "num_hidden_layers": 36, "num_attention_heads": 32,
-  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
-  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
-  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 24, "hidden_size": 1024,
-  "intermediate_size": 4096, "num_heads": 16, "out_hidden_size": 2560, "deepstack_visual_indexes": [5, 11, 17],
-  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+// What the larger ones have otherwise (JSON merge patches, RFC 7396).
+constexpr std::string_view kQwen3Vl4b = R"({"text_config": {"hidden_size": 2560, "intermediate_size": 9728,
+  "num_hidden_layers": 36, "num_attention_heads": 32}, "vision_config": {"out_hidden_size": 2560}})";
 
-constexpr std::string_view kQwen3Vl8b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
-  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
-  "vision_end_token_id": 151653, "tie_word_embeddings": false, "text_config": {"model_type": "qwen3_vl_text",
-  "hidden_size": 4096, "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32,
-  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
-  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
-  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 27, "hidden_size": 1152,
-  "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 4096, "deepstack_visual_indexes": [8, 16, 24],
-  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+constexpr std::string_view kQwen3Vl8b = R"({"tie_word_embeddings": false, "text_config": {"hidden_size": 4096,
+  "intermediate_size": 12288, "num_hidden_layers": 36, "num_attention_heads": 32}, "vision_config": {"depth": 27,
+  "hidden_size": 1152, "intermediate_size": 4304, "out_hidden_size": 4096,
+  "deepstack_visual_indexes": [8, 16, 24]}})";
 
-constexpr std::string_view kQwen3Vl32b = R"({"architectures": ["Qwen3VLForConditionalGeneration"],
-  "model_type": "qwen3_vl", "image_token_id": 151655, "video_token_id": 151656, "vision_start_token_id": 151652,
-  "vision_end_token_id": 151653, "tie_word_embeddings": false, "text_config": {"model_type": "qwen3_vl_text",
-  "hidden_size": 5120, "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64,
-  "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 262144, "rms_norm_eps": 1e-06,
-  "rope_theta": 5000000, "rope_scaling": {"rope_type": "default", "mrope_interleaved": true,
-  "mrope_section": [24, 20, 20]}, "vocab_size": 151936}, "vision_config": {"depth": 27, "hidden_size": 1152,
-  "intermediate_size": 4304, "num_heads": 16, "out_hidden_size": 5120, "deepstack_visual_indexes": [8, 16, 24],
-  "num_position_embeddings": 2304, "patch_size": 16, "spatial_merge_size": 2, "temporal_patch_size": 2}})";
+constexpr std::string_view kQwen3Vl32b =
+    R"({"tie_word_embeddings": false, "text_config": {"hidden_size": 5120,
+  "intermediate_size": 25600, "num_hidden_layers": 64, "num_attention_heads": 64}, "vision_config": {"depth": 27,
+  "hidden_size": 1152, "intermediate_size": 4304, "out_hidden_size": 5120,
+  "deepstack_visual_indexes": [8, 16, 24]}})";
 
 constexpr std::string_view kFuyu8b = R"({"architectures": ["FuyuForCausalLM"], "model_type": "fuyu",
   "hidden_size": 4096, "intermediate_size": 16384, "num_hidden_layers": 36, "num_attention_heads": 64,
@@ -177,9 +162,9 @@ const std::vector<PublishedShape>& published_shapes() {
       {"qwen2.5-vl-3b", "windowed ViT of 32 blocks, Qwen2.5 3B", kQwen25Vl3b},
       {"qwen2.5-vl-7b", "windowed ViT of 32 blocks, Qwen2.5 7B", kQwen25Vl7b},
       {"qwen3-vl-2b", "ViT of 24 blocks, Qwen3 1.7B, DeepStack", kQwen3Vl2b},
-      {"qwen3-vl-4b", "ViT of 24 blocks, Qwen3 4B, DeepStack", kQwen3Vl4b},
-      {"qwen3-vl-8b", "ViT of 27 blocks, Qwen3 8B, DeepStack", kQwen3Vl8b},
-      {"qwen3-vl-32b", "ViT of 27 blocks, Qwen3 32B, DeepStack", kQwen3Vl32b},
+      {"qwen3-vl-4b", "ViT of 24 blocks, Qwen3 4B, DeepStack", kQwen3Vl2b, kQwen3Vl4b},
+      {"qwen3-vl-8b", "ViT of 27 blocks, Qwen3 8B, DeepStack", kQwen3Vl2b, kQwen3Vl8b},
+      {"qwen3-vl-32b", "ViT of 27 blocks, Qwen3 32B, DeepStack", kQwen3Vl2b, kQwen3Vl32b},
       {"fuyu-8b", "no tower, Persimmon 8B", kFuyu8b},
   };
   return shapes;
@@ -190,6 +175,7 @@ Json published_config(std::string_view name, int n_layers) {
   for (const PublishedShape& shape : published_shapes()) {
     if (shape.name == name) {
       Json config = parse_json(shape.config, shape.name);
+      if (!shape.patch.empty()) config.merge_patch(parse_json(shape.patch, shape.name));
       if (const auto all = language_layers(config); all && n_layers > *all)
         fail(ErrorCode::kInvalidArgument, "{} layers: {} has {}", n_layers, name, *all);
       if (n_layers > 0) set_language_layers(config, n_layers);

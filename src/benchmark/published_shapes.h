@@ -15,6 +15,7 @@ struct PublishedShape {
   std::string_view name;         // "llava-1.5-7b"
   std::string_view description;  // "CLIP ViT-L/14 at 336, Vicuna 7B"
   std::string_view config;       // JSON
+  std::string_view patch = {};   // what this one has otherwise, a JSON merge patch (RFC 7396)
 };
 
 const std::vector<PublishedShape>& published_shapes();
