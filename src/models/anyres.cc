@@ -88,6 +88,14 @@ std::int64_t floor_divide(std::int64_t a, double b) {
 
 }  // namespace
 
+void check_picture_size(const JsonView& processor, int side_px) {
+  const auto size = processor.find("size");
+  if (!size || !size->is_object()) return;
+  for (const std::string_view key : {"shortest_edge", "height", "width"})
+    if (const auto edge = size->find(key); edge && edge->as_int() != side_px)
+      edge->fail_expected(fmt::format("the tower's image_size {}", side_px));
+}
+
 AnyRes AnyRes::parse(const JsonView& config, const LlavaVisionConfig& vision, const JsonView& pinpoints,
                      PairOrder order, const std::optional<JsonView>& processor) {
   if (vision.tokens_per_picture() != vision.tower.n_patches())
@@ -101,11 +109,7 @@ AnyRes AnyRes::parse(const JsonView& config, const LlavaVisionConfig& vision, co
   const JsonView p = processor.value_or(JsonView(empty_json_object(), "preprocessor_config.json"));
   out.resample = filter_from_pillow(static_cast<int>(p.get_int("resample", 3, 0, 5)));
   out.normalize = parse_normalize(p);
-  if (const auto size = p.find("size"); size && size->is_object()) {
-    for (const std::string_view key : {"shortest_edge", "height", "width"})
-      if (const auto edge = size->find(key); edge && edge->as_int() != out.side_px)
-        edge->fail_expected(fmt::format("the tower's image_size {}", out.side_px));
-  }
+  check_picture_size(p, out.side_px);
   return out;
 }
 

@@ -25,6 +25,10 @@
 
 namespace triptych {
 
+/// Throws Error(kInvalidFile) naming the key where the `size` of an image or video processor is stated and is
+/// not the tower's, side_px x side_px.
+void check_picture_size(const JsonView& processor, int side_px);
+
 struct AnyRes {
   int side_px = 0;               // S
   int grid = 0;                  // g

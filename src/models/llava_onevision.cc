@@ -110,13 +110,8 @@ void check_same_ratio(const ModelSource& source, const JsonView& ratio) {
 }
 
 FrameProcessor parse_frames(const std::optional<JsonView>& file, int side) {
-  const Json empty = Json::object();
-  const JsonView p = file.value_or(JsonView(empty, "video_preprocessor_config.json"));
-  if (const auto size = p.find("size"); size && size->is_object())
-    for (const std::string_view key : {"shortest_edge", "height", "width"})
-      if (const auto edge = size->find(key); edge && edge->as_int() != side)
-        fail(ErrorCode::kInvalidFile, "{}: {} differs from the tower's image_size {}", edge->path(),
-             edge->as_int(), side);
+  const JsonView p = file.value_or(JsonView(empty_json_object(), "video_preprocessor_config.json"));
+  check_picture_size(p, side);
   return {.resample = filter_from_pillow(static_cast<int>(p.get_int("resample", 3, 0, 5))),
           .normalize = parse_normalize(p)};
 }

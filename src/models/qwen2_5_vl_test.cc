@@ -10,7 +10,10 @@
 namespace triptych {
 namespace {
 
+using test::case_named;
 using test::GoldenModel;
+using test::run_cases;
+using test::why_refused;
 using ::testing::HasSubstr;
 
 const std::filesystem::path kOwnGolden = test::source_dir() / "tests/data/golden/qwen2_5_vl";
@@ -18,51 +21,20 @@ const std::filesystem::path kOwnGolden = test::source_dir() / "tests/data/golden
 // The reference made the video case with limits of its own, in which its frames need no resizing.
 constexpr MediaOptions kVideoLimits{.min_pixels = 28 * 28 * 4, .max_pixels = 28 * 28 * 400};
 
-void run_all(GoldenModel& model, const std::filesystem::path& golden, int least_cases, bool with_pixels) {
-  int n = 0;
-  std::int64_t n_pixels = 0;
-  for (const Json& one : model.cases(golden)) {
-    const GoldenModel::Result r =
-        model.run(golden, one, 1e-4, one.value("video", false) ? kVideoLimits : MediaOptions{});
-    fmt::print("  {:<12} {:3} tokens {:2} taps, worst {:.1e} ({}), pixels {:.1e}, {} of {} tokens equal\n",
-               one.at("name").get<std::string>(), one.at("input_ids").size(), r.n_taps, r.worst, r.worst_name,
-               r.pixels, r.n_greedy_equal, one.at("generated_ids").size());
-    n_pixels += r.n_pixels;
-    ++n;
-  }
-  EXPECT_GE(n, least_cases);
-  EXPECT_EQ(n_pixels > 0, with_pixels);
-}
-
-Json case_named(GoldenModel& model, const std::string& name) {
-  for (const Json& one : model.cases(kOwnGolden))
-    if (one.at("name") == name) return one;
-  return {};
-}
-
-std::string why_refused(const GoldenModel::Change& change) {
-  try {
-    GoldenModel model(kOwnGolden, change);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "loaded";
-}
-
 TEST(Qwen25Vl, ReferenceValues) {
   GoldenModel model(kOwnGolden);
-  run_all(model, kOwnGolden, 2, false);
+  run_cases(model, kOwnGolden, 2, false, kVideoLimits);
 }
 
 TEST(Qwen25Vl, SharedReferenceValues) {
   TRIPTYCH_SHARED_OR_SKIP(directory, "golden/models/qwen2_5_vl");
   GoldenModel model(directory);
-  run_all(model, directory, 7, true);
+  run_cases(model, directory, 7, true, kVideoLimits);
 }
 
 TEST(Qwen25Vl, TiedHeadIsStatedInTheTextConfigurationOnly) {
   GoldenModel model(kOwnGolden, [](Json& config, WeightTable&) { config.erase("tie_word_embeddings"); });
-  model.run(kOwnGolden, case_named(model, "one_image"));
+  model.run(kOwnGolden, case_named(model, kOwnGolden, "one_image"));
 }
 
 TEST(Qwen25Vl, TiedHeadThatIsStoredAsWell) {
@@ -71,11 +43,11 @@ TEST(Qwen25Vl, TiedHeadThatIsStoredAsWell) {
     copy.name = "lm_head.weight";
     weights.add(std::move(copy));
   });
-  model.run(kOwnGolden, case_named(model, "one_image"));
+  model.run(kOwnGolden, case_named(model, kOwnGolden, "one_image"));
 }
 
 TEST(Qwen25Vl, UntiedWithoutAHeadIsRefused) {
-  const std::string why = why_refused([](Json& config, WeightTable&) {
+  const std::string why = why_refused(kOwnGolden, [](Json& config, WeightTable&) {
     config["tie_word_embeddings"] = false;
     config["text_config"]["tie_word_embeddings"] = false;
   });
@@ -87,7 +59,8 @@ TEST(Qwen25Vl, UntiedWithoutAHeadIsRefused) {
 TEST(Qwen25Vl, FullAttentionBlocksComeFromTheConfiguration) {
   const auto features = [](const GoldenModel::Change& change) {
     GoldenModel model(kOwnGolden, change);
-    const std::vector<MediaItem> items = model.read_media(kOwnGolden, case_named(model, "one_image"), {});
+    const std::vector<MediaItem> items =
+        model.read_media(kOwnGolden, case_named(model, kOwnGolden, "one_image"), {});
     Arena arena;
     ExecContext cx(model.backend(), arena);
     const Tensor rows = Tensor::copy_of(model.model().encode_media(cx, items));
@@ -112,16 +85,20 @@ TEST(Qwen25Vl, FullAttentionBlocksComeFromTheConfiguration) {
 }
 
 TEST(Qwen25Vl, WrongCheckpointsAreRefused) {
-  EXPECT_THAT(why_refused([](Json&, WeightTable& w) { w.erase("visual.blocks.1.mlp.up_proj.bias"); }),
-              HasSubstr("visual.blocks.1.mlp.up_proj.bias"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["out_hidden_size"] = 64; }),
-              HasSubstr("out_hidden_size"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["window_size"] = 13; }),
+  EXPECT_THAT(
+      why_refused(kOwnGolden, [](Json&, WeightTable& w) { w.erase("visual.blocks.1.mlp.up_proj.bias"); }),
+      HasSubstr("visual.blocks.1.mlp.up_proj.bias"));
+  EXPECT_THAT(
+      why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["out_hidden_size"] = 64; }),
+      HasSubstr("out_hidden_size"));
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["window_size"] = 13; }),
               HasSubstr("window_size"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["fullatt_block_indexes"] = {0.5}; }),
+  EXPECT_THAT(why_refused(kOwnGolden,
+                          [](Json& c, WeightTable&) { c["vision_config"]["fullatt_block_indexes"] = {0.5}; }),
               HasSubstr("fullatt_block_indexes"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["tokens_per_second"] = 0; }),
-              HasSubstr("tokens_per_second"));
+  EXPECT_THAT(
+      why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["tokens_per_second"] = 0; }),
+      HasSubstr("tokens_per_second"));
 }
 
 }  // namespace

@@ -11,29 +11,37 @@
 
 namespace triptych {
 
-const std::string_view kQwen2VlTemplate =
-    "{%- set seen = namespace(images=0, videos=0) -%}"
-    "{%- for message in messages -%}"
-    "{%- if loop.first and message['role'] != 'system' -%}"
-    "{{ '<|im_start|>system\\nYou are a helpful assistant.<|im_end|>\\n' }}"
-    "{%- endif -%}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' }}"
-    "{%- if message['content'] is string -%}{{ message['content'] }}{%- else -%}"
-    "{%- for part in message['content'] -%}"
-    "{%- if part['type'] == 'image' or part['type'] == 'image_url' -%}"
-    "{%- set seen.images = seen.images + 1 -%}"
-    "{%- if add_vision_id -%}{{ 'Picture ' ~ seen.images ~ ': ' }}{%- endif -%}"
-    "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
-    "{%- elif part['type'] == 'video' -%}"
-    "{%- set seen.videos = seen.videos + 1 -%}"
-    "{%- if add_vision_id -%}{{ 'Video ' ~ seen.videos ~ ': ' }}{%- endif -%}"
-    "{{ '<|vision_start|><|video_pad|><|vision_end|>' }}"
-    "{%- elif 'text' in part -%}{{ part['text'] }}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- endif -%}"
-    "{{ '<|im_end|>\\n' }}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
+std::string qwen2_vl_template(std::string_view default_system) {
+  std::string out =
+      "{%- set seen = namespace(images=0, videos=0) -%}"
+      "{%- for message in messages -%}";
+  if (!default_system.empty())
+    out +=
+        "{%- if loop.first and message['role'] != 'system' -%}"
+        "{{ '<|im_start|>system\\n" +
+        std::string(default_system) +
+        "<|im_end|>\\n' }}"
+        "{%- endif -%}";
+  out +=
+      "{{ '<|im_start|>' + message['role'] + '\\n' }}"
+      "{%- if message['content'] is string -%}{{ message['content'] }}{%- else -%}"
+      "{%- for part in message['content'] -%}"
+      "{%- if part['type'] == 'image' or part['type'] == 'image_url' -%}"
+      "{%- set seen.images = seen.images + 1 -%}"
+      "{%- if add_vision_id -%}{{ 'Picture ' ~ seen.images ~ ': ' }}{%- endif -%}"
+      "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
+      "{%- elif part['type'] == 'video' -%}"
+      "{%- set seen.videos = seen.videos + 1 -%}"
+      "{%- if add_vision_id -%}{{ 'Video ' ~ seen.videos ~ ': ' }}{%- endif -%}"
+      "{{ '<|vision_start|><|video_pad|><|vision_end|>' }}"
+      "{%- elif 'text' in part -%}{{ part['text'] }}{%- endif -%}"
+      "{%- endfor -%}"
+      "{%- endif -%}"
+      "{{ '<|im_end|>\\n' }}"
+      "{%- endfor -%}"
+      "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
+  return out;
+}
 
 namespace {
 
@@ -119,7 +127,7 @@ void describe_qwen2_vl(const LlamaConfig& text, const Qwen2VisionTokens& tokens,
   info.video_token_id = tokens.video;
   info.never_sample = {tokens.image, tokens.video};
   if (tokens.pad >= 0) info.never_sample.push_back(tokens.pad);
-  info.default_chat_template = kQwen2VlTemplate;
+  info.default_chat_template = qwen2_vl_template("You are a helpful assistant.");
 }
 
 PromptLayout expand_qwen2_prompt(std::span<const std::int32_t> ids, std::span<const MediaPlan> plans,

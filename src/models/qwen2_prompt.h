@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "models/model.h"
@@ -13,9 +14,10 @@
 
 namespace triptych {
 
-/// ChatML with a system prompt by default; a picture is <|vision_start|><|image_pad|><|vision_end|> where it
-/// stands among the texts. The variable add_vision_id numbers pictures and videos.
-extern const std::string_view kQwen2VlTemplate;
+/// ChatML; a picture is <|vision_start|><|image_pad|><|vision_end|> where it stands among the texts. The
+/// variable add_vision_id numbers pictures and videos. A conversation without a system message begins with
+/// `default_system` as one, unless that is empty.
+std::string qwen2_vl_template(std::string_view default_system);
 
 /// The language model's numbers: text_config, or the configuration itself (published files are flat). Class
 /// defaults that differ from Qwen2's: rms_norm_eps 1e-5, rope_theta 1e6, mrope_section [16, 24, 24].

@@ -10,56 +10,29 @@
 namespace triptych {
 namespace {
 
+using test::case_named;
 using test::GoldenModel;
+using test::run_cases;
+using test::why_refused;
 using ::testing::HasSubstr;
 
 const std::filesystem::path kOwnGolden = test::source_dir() / "tests/data/golden/qwen2_vl";
 
-void run_all(GoldenModel& model, const std::filesystem::path& golden, int least_cases, bool with_pixels) {
-  int n = 0;
-  std::int64_t n_pixels = 0;
-  for (const Json& one : model.cases(golden)) {
-    const GoldenModel::Result r = model.run(golden, one);
-    fmt::print("  {:<12} {:3} tokens {:2} taps, worst {:.1e} ({}), pixels {:.1e}, {} of {} tokens equal\n",
-               one.at("name").get<std::string>(), one.at("input_ids").size(), r.n_taps, r.worst, r.worst_name,
-               r.pixels, r.n_greedy_equal, one.at("generated_ids").size());
-    n_pixels += r.n_pixels;
-    ++n;
-  }
-  EXPECT_GE(n, least_cases);
-  EXPECT_EQ(n_pixels > 0, with_pixels);
-}
-
-Json case_named(GoldenModel& model, const std::string& name) {
-  for (const Json& one : model.cases(kOwnGolden))
-    if (one.at("name") == name) return one;
-  return {};
-}
-
-std::string why_refused(const GoldenModel::Change& change) {
-  try {
-    GoldenModel model(kOwnGolden, change);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "loaded";
-}
-
 TEST(Qwen2Vl, ReferenceValues) {
   GoldenModel model(kOwnGolden);
-  run_all(model, kOwnGolden, 2, false);
+  run_cases(model, kOwnGolden, 2, false);
 }
 
 TEST(Qwen2Vl, SharedReferenceValues) {
   TRIPTYCH_SHARED_OR_SKIP(directory, "golden/models/qwen2_vl");
   GoldenModel model(directory);
-  run_all(model, directory, 7, true);
+  run_cases(model, directory, 7, true);
 }
 
 TEST(Qwen2Vl, TrainedModel) {
   TRIPTYCH_SHARED_OR_SKIP(directory, "golden/trained/qwen2_vl");
   GoldenModel model(directory);
-  run_all(model, directory / "golden", 4, true);
+  run_cases(model, directory / "golden", 4, true);
 }
 
 // As newer tools write tensor names: one level more for everything but the head.
@@ -71,7 +44,7 @@ TEST(Qwen2Vl, NewerTensorNames) {
       return name;
     });
   });
-  model.run(kOwnGolden, case_named(model, "one_image"));
+  model.run(kOwnGolden, case_named(model, kOwnGolden, "one_image"));
 }
 
 // As published: the language model's fields at the top, rope_scaling in its older form.
@@ -90,7 +63,7 @@ TEST(Qwen2Vl, FlatConfiguration) {
     config["vision_config"].erase("in_channels");
     config["vision_config"]["model_type"] = "qwen2_vl";
   });
-  model.run(kOwnGolden, case_named(model, "one_image"));
+  model.run(kOwnGolden, case_named(model, kOwnGolden, "one_image"));
 }
 
 // The flag says tied, the file holds another head: the stored one is used, as the reference does.
@@ -99,29 +72,30 @@ TEST(Qwen2Vl, StoredHeadWinsOverTheFlag) {
     config["tie_word_embeddings"] = true;
     config["text_config"]["tie_word_embeddings"] = true;
   });
-  model.run(kOwnGolden, case_named(model, "one_image"));
+  model.run(kOwnGolden, case_named(model, kOwnGolden, "one_image"));
 }
 
 TEST(Qwen2Vl, MissingHeadIsRefused) {
-  const std::string why = why_refused([](Json&, WeightTable& weights) { weights.erase("lm_head.weight"); });
+  const std::string why =
+      why_refused(kOwnGolden, [](Json&, WeightTable& weights) { weights.erase("lm_head.weight"); });
   EXPECT_THAT(why, HasSubstr("lm_head.weight"));
   EXPECT_THAT(why, HasSubstr("tie_word_embeddings"));
 }
 
 TEST(Qwen2Vl, WrongCheckpointsAreRefused) {
-  EXPECT_THAT(why_refused([](Json&, WeightTable& w) { w.erase("visual.blocks.1.norm2.bias"); }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json&, WeightTable& w) { w.erase("visual.blocks.1.norm2.bias"); }),
               HasSubstr("visual.blocks.1.norm2.bias"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["depth"] = 2; }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["depth"] = 2; }),
               HasSubstr("visual.blocks.2."));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["embed_dim"] = 84; }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["embed_dim"] = 84; }),
               HasSubstr("shape"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["hidden_size"] = 64; }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["hidden_size"] = 64; }),
               HasSubstr("vision_config.hidden_size"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["patch_size"] = 16; }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["patch_size"] = 16; }),
               HasSubstr("patch_size"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c["vision_config"]["mlp_ratio"] = -1; }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c["vision_config"]["mlp_ratio"] = -1; }),
               HasSubstr("mlp_ratio"));
-  EXPECT_THAT(why_refused([](Json& c, WeightTable&) { c.erase("vision_config"); }),
+  EXPECT_THAT(why_refused(kOwnGolden, [](Json& c, WeightTable&) { c.erase("vision_config"); }),
               HasSubstr("vision_config"));
 }
 
@@ -155,7 +129,8 @@ TEST(Qwen2Vl, PicturesDoNotSeeEachOther) {
 
 TEST(Qwen2Vl, AWarmEncoderAllocatesNothing) {
   GoldenModel model(kOwnGolden);
-  const std::vector<MediaItem> items = model.read_media(kOwnGolden, case_named(model, "video"), {});
+  const std::vector<MediaItem> items =
+      model.read_media(kOwnGolden, case_named(model, kOwnGolden, "video"), {});
   Arena arena;
   ExecContext cx(model.backend(), arena);
   model.model().encode_media(cx, items);

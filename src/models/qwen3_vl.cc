@@ -16,6 +16,7 @@
 #include "models/llama_text.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
+#include "models/qwen2_prompt.h"
 #include "models/qwen2_vl_common.h"
 #include "models/region_tags.h"
 #include "nn/activation.h"
@@ -23,28 +24,6 @@
 
 namespace triptych {
 namespace {
-
-// ChatML without a system message by default; pictures and videos as in Qwen2-VL.
-constexpr std::string_view kTemplate =
-    "{%- set seen = namespace(images=0, videos=0) -%}"
-    "{%- for message in messages -%}"
-    "{{ '<|im_start|>' + message['role'] + '\\n' }}"
-    "{%- if message['content'] is string -%}{{ message['content'] }}{%- else -%}"
-    "{%- for part in message['content'] -%}"
-    "{%- if part['type'] == 'image' or part['type'] == 'image_url' -%}"
-    "{%- set seen.images = seen.images + 1 -%}"
-    "{%- if add_vision_id -%}{{ 'Picture ' ~ seen.images ~ ': ' }}{%- endif -%}"
-    "{{ '<|vision_start|><|image_pad|><|vision_end|>' }}"
-    "{%- elif part['type'] == 'video' -%}"
-    "{%- set seen.videos = seen.videos + 1 -%}"
-    "{%- if add_vision_id -%}{{ 'Video ' ~ seen.videos ~ ': ' }}{%- endif -%}"
-    "{{ '<|vision_start|><|video_pad|><|vision_end|>' }}"
-    "{%- elif 'text' in part -%}{{ part['text'] }}{%- endif -%}"
-    "{%- endfor -%}"
-    "{%- endif -%}"
-    "{{ '<|im_end|>\\n' }}"
-    "{%- endfor -%}"
-    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}";
 
 // ---- configuration
 // ------------------------------------------------------------------------------------------------
@@ -157,7 +136,7 @@ Qwen3Vl::Qwen3Vl(const ModelSource& source) : Qwen2VlModel(parse_config(source))
   splits_videos_ = true;
   info_.family = "qwen3_vl";
   info_.architecture = "Qwen3VLForConditionalGeneration";
-  info_.default_chat_template = kTemplate;
+  info_.default_chat_template = qwen2_vl_template("");  // no system message of its own
   info_.names_regions = true;
 }
 

@@ -11,52 +11,25 @@
 namespace triptych {
 namespace {
 
+using test::case_named;
 using test::GoldenModel;
+using test::run_cases;
+using test::why_refused;
 using ::testing::HasSubstr;
 
 const std::filesystem::path kOwnGolden = test::source_dir() / "tests/data/golden/qwen3_vl";
 
-void run_all(GoldenModel& model, const std::filesystem::path& golden, int least_cases, bool with_pixels) {
-  int n = 0;
-  std::int64_t n_pixels = 0;
-  for (const Json& one : model.cases(golden)) {
-    const GoldenModel::Result r = model.run(golden, one);
-    fmt::print("  {:<12} {:3} tokens {:2} taps, worst {:.1e} ({}), pixels {:.1e}, {} of {} tokens equal\n",
-               one.at("name").get<std::string>(), one.at("input_ids").size(), r.n_taps, r.worst, r.worst_name,
-               r.pixels, r.n_greedy_equal, one.at("generated_ids").size());
-    n_pixels += r.n_pixels;
-    ++n;
-  }
-  EXPECT_GE(n, least_cases);
-  EXPECT_EQ(n_pixels > 0, with_pixels);
-}
-
-Json one_image(GoldenModel& model) {
-  for (const Json& one : model.cases(kOwnGolden))
-    if (one.at("name") == "one_image") return one;
-  return {};
-}
-
-std::string why_refused(const GoldenModel::Change& change) {
-  try {
-    GoldenModel model(kOwnGolden, change);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "loaded";
-}
-
 // The directory is laid out as published checkpoints are.
 TEST(Qwen3Vl, ReferenceValues) {
   GoldenModel model(kOwnGolden);
-  run_all(model, kOwnGolden, 2, false);
+  run_cases(model, kOwnGolden, 2, false);
 }
 
 // And this one as newer tools write them.
 TEST(Qwen3Vl, SharedReferenceValues) {
   TRIPTYCH_SHARED_OR_SKIP(directory, "golden/models/qwen3_vl");
   GoldenModel model(directory);
-  run_all(model, directory, 7, true);
+  run_cases(model, directory, 7, true);
 }
 
 TEST(Qwen3Vl, NewerConfigurationsAndOtherTensorNames) {
@@ -78,19 +51,21 @@ TEST(Qwen3Vl, NewerConfigurationsAndOtherTensorNames) {
     }
     weights = std::move(renamed);
   });
-  model.run(kOwnGolden, one_image(model));
+  model.run(kOwnGolden, case_named(model, kOwnGolden, "one_image"));
 }
 
 TEST(Qwen3Vl, WrongCheckpointsAreRefused) {
-  EXPECT_THAT(why_refused([](Json&, WeightTable& w) {
-                w.erase("model.language_model.layers.1.self_attn.q_norm.weight");
-              }),
+  EXPECT_THAT(why_refused(kOwnGolden,
+                          [](Json&, WeightTable& w) {
+                            w.erase("model.language_model.layers.1.self_attn.q_norm.weight");
+                          }),
               HasSubstr("self_attn.q_norm.weight"));
   EXPECT_THAT(
-      why_refused([](Json&, WeightTable& w) { w.erase("model.visual.deepstack_merger_list.1.norm.bias"); }),
+      why_refused(kOwnGolden,
+                  [](Json&, WeightTable& w) { w.erase("model.visual.deepstack_merger_list.1.norm.bias"); }),
       HasSubstr("deepstack_merger_list.1.norm.bias"));
   const auto vision = [](const char* key, const Json& value) {
-    return why_refused([&](Json& c, WeightTable&) { c["vision_config"][key] = value; });
+    return why_refused(kOwnGolden, [&](Json& c, WeightTable&) { c["vision_config"][key] = value; });
   };
   EXPECT_THAT(vision("out_hidden_size", 64), HasSubstr("out_hidden_size"));
   EXPECT_THAT(vision("num_position_embeddings", 24), HasSubstr("expected a square number, got 24"));
@@ -101,7 +76,7 @@ TEST(Qwen3Vl, WrongCheckpointsAreRefused) {
   EXPECT_THAT(vision("deepstack_visual_indexes", nullptr), HasSubstr("default [8, 16, 24]"));
   EXPECT_THAT(vision("deepstack_visual_indexes", {0}), HasSubstr("deepstack_merger_list.1")) << "left over";
   const auto text = [](const char* key, const Json& value) {
-    return why_refused([&](Json& c, WeightTable&) { c["text_config"][key] = value; });
+    return why_refused(kOwnGolden, [&](Json& c, WeightTable&) { c["text_config"][key] = value; });
   };
   EXPECT_THAT(text("head_dim", 64), HasSubstr("mrope_section"));
   EXPECT_THAT(text("rope_scaling", {{"rope_type", "default"}}), HasSubstr("default [24, 20, 20]"));
@@ -111,7 +86,7 @@ TEST(Qwen3Vl, WrongCheckpointsAreRefused) {
 TEST(Qwen3Vl, DeepStackComesFromTheConfiguration) {
   const auto logits = [](const GoldenModel::Change& change) {
     GoldenModel model(kOwnGolden, change);
-    const Json one = one_image(model);
+    const Json one = case_named(model, kOwnGolden, "one_image");
     const std::vector<MediaItem> items = model.read_media(kOwnGolden, one, {});
     const PromptLayout layout = model.model().expand_prompt(
         model.collapse(one.at("input_ids").get<std::vector<std::int32_t>>()), {&items[0].plan, 1});

@@ -3,6 +3,7 @@
 // tap by tap.
 #pragma once
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -317,5 +318,42 @@ class GoldenModel {
   std::vector<std::int32_t> pages_;
   std::int32_t n_cached_ = 0;
 };
+
+/// Runs every case of `golden` and prints a line of each. There must be `least_cases`, and values of the
+/// processor (pixel_values) only where `with_pixels`. `video_options` are the limits that the reference made
+/// videos with.
+inline void run_cases(GoldenModel& model, const std::filesystem::path& golden, int least_cases,
+                      bool with_pixels, const MediaOptions& video_options = {}) {
+  int n = 0;
+  std::int64_t n_pixels = 0;
+  for (const Json& one : model.cases(golden)) {
+    const GoldenModel::Result r =
+        model.run(golden, one, 1e-4, one.value("video", false) ? video_options : MediaOptions{});
+    fmt::print("  {:<12} {:3} tokens {:2} taps, worst {:.1e} ({}), pixels {:.1e}, {} of {} tokens equal\n",
+               one.at("name").get<std::string>(), one.at("input_ids").size(), r.n_taps, r.worst, r.worst_name,
+               r.pixels, r.n_greedy_equal, one.at("generated_ids").size());
+    n_pixels += r.n_pixels;
+    ++n;
+  }
+  EXPECT_GE(n, least_cases);
+  EXPECT_EQ(n_pixels > 0, with_pixels);
+}
+
+/// The case of that name; null when there is none.
+inline Json case_named(const GoldenModel& model, const std::filesystem::path& golden, std::string_view name) {
+  for (const Json& one : model.cases(golden))
+    if (one.at("name") == name) return one;
+  return {};
+}
+
+/// What the error says when the model of `directory`, changed so, is bound; "loaded" when there is none.
+inline std::string why_refused(const std::filesystem::path& directory, const GoldenModel::Change& change) {
+  try {
+    GoldenModel model(directory, change);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "loaded";
+}
 
 }  // namespace triptych::test
