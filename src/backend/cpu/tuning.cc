@@ -108,7 +108,7 @@ TuningProbe probe_for_tuning(CpuFeatures features, bool with_bf16) {
   return out;
 }
 
-CpuTuning measured_tuning(CpuFeatures features, bool with_bf16) {
+const CpuTuning& measured_tuning(CpuFeatures features, bool with_bf16) {
   static std::mutex mutex;
   static std::map<std::pair<std::uint64_t, bool>, CpuTuning> known;
   const std::scoped_lock lock(mutex);

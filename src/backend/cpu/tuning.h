@@ -41,7 +41,7 @@ CpuTuning tuning_from(CpuFeatures features, const TuningProbe& probe) noexcept;
 /// each set of flags. What is asked for with the same flags later is the same. Without `with_bf16` the
 /// products of bfloat16 are not measured, and bf16_gains is false; nothing is measured then where there are
 /// no tiles.
-CpuTuning measured_tuning(CpuFeatures features, bool with_bf16 = true);
+const CpuTuning& measured_tuning(CpuFeatures features, bool with_bf16 = true);
 /// The probe alone: what measured_tuning decides by.
 TuningProbe probe_for_tuning(CpuFeatures features, bool with_bf16 = true);
 

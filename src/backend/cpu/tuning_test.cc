@@ -1,10 +1,8 @@
 #include "backend/cpu/tuning.h"
 
 #include <gtest/gtest.h>
-#include <time.h>
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/cpu_info.h"
 
 namespace triptych {
 namespace {
@@ -56,29 +54,17 @@ TEST(CpuTuning, BlocksOfTilesFillHalfTheSecondCache) {
   EXPECT_EQ(tuning_from(kAmx, kIntelWithAmx).panel_group_bytes, 512 * 1024) << "as measured without tiles";
 }
 
-double thread_ms() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return 1e3 * static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_nsec);
-}
-
-TEST(CpuTuning, IsMeasuredInShortTimeAndOnce) {
-  const double begin_ms = thread_ms();
+TEST(CpuTuning, MeasuresWhatTheInstructionSetHasAndOnce) {
   const TuningProbe probe = probe_for_tuning(active_features());
-  EXPECT_LT(thread_ms() - begin_ms, 30);
   EXPECT_EQ(probe.bf16_flops_per_s > 0, active_features().has_all(Isa::kAvx512Bf16));
   EXPECT_EQ(probe_for_tuning(active_features(), false).bf16_flops_per_s, 0);
-  const CpuTuning first = measured_tuning(active_features());
-  const double again_ms = thread_ms();
-  EXPECT_EQ(measured_tuning(active_features()).bf16_gains, first.bf16_gains);
-  EXPECT_LT(thread_ms() - again_ms, 1);
+  EXPECT_EQ(&measured_tuning(active_features()), &measured_tuning(active_features()));
 }
 
-// The choices of the machine that most of docs/performance.md was measured on.
+// The choices of the machine that most of docs/performance.md was measured on, as they were before they were
+// measured.
 TEST(CpuTuning, OfZen4IsWhatItWas) {
-  if (cpu_name().find("AMD") == std::string::npos || !active_features().has_all(kBf16))
-    GTEST_SKIP() << "not an AMD processor with AVX512-BF16";
-  const CpuTuning tuning = measured_tuning(active_features());
+  const CpuTuning tuning = tuning_from(kBf16, kZen4);
   EXPECT_TRUE(tuning.bf16_gains);
   EXPECT_EQ(tuning.int4_streamed_rows, 48);
   EXPECT_EQ(tuning.panel_group_bytes, 512 * 1024);
