@@ -11,6 +11,7 @@
 #include "models/clip_image_processor.h"
 #include "models/llama_text.h"
 #include "models/llava_original.h"
+#include "models/llava_templates.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/llama_decoder.h"
@@ -23,7 +24,8 @@ namespace {
 // ---- configuration
 // ------------------------------------------------------------------------------------------------
 
-constexpr std::string_view kVicunaTemplate =
+// As llava-hf publishes it: without the system sentence of the original code.
+constexpr std::string_view kConvertedTemplate =
     "{% for message in messages %}"
     "{% if message['role'] == 'system' %}{{ message['content'][0]['text'] + ' ' }}{% else %}"
     "{{ message['role'].upper() + ': ' }}"
@@ -118,8 +120,8 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
                                        "model.language_model");
 
   info_.family = "llava";
-  info_.architecture =
-      is_llava_original(source.config) ? "LlavaLlamaForCausalLM" : "LlavaForConditionalGeneration";
+  const bool is_original = is_llava_original(source.config);
+  info_.architecture = is_original ? llava_original_class(source.config) : "LlavaForConditionalGeneration";
   info_.vocab_size = c.text.vocab_size;
   info_.hidden_size = c.text.hidden_size;
   info_.n_layers = c.text.n_layers;
@@ -131,7 +133,7 @@ Llava::Llava(const ModelSource& source) : config_(LlavaConfig::parse(source)) {
   info_.image_placeholder = "<image>";
   info_.image_token_id = c.image_token_id;
   info_.never_sample = {c.image_token_id};
-  info_.default_chat_template = kVicunaTemplate;
+  info_.default_chat_template = is_original ? kVicunaTemplate : kConvertedTemplate;
 }
 
 MediaPlan Llava::plan_media(const MediaMeta& meta, const MediaOptions&) const {
@@ -174,18 +176,19 @@ TensorView Llava::forward(ExecContext& cx, const Batch& batch) const {
 }  // namespace
 
 void register_llava(ModelRegistry& registry) {
-  registry.add({.name = "llava",
-                .architectures = {"LlavaForConditionalGeneration", "LlavaLlamaForCausalLM"},
-                // The original repository used one class for 1.5 and 1.6; tiles tell them apart.
-                .matches = [](const JsonView& c) { return !is_llava_original(c) || !is_tiled_original(c); },
-                .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); },
-                .matches_when = "without tiles; with image_aspect_ratio \"anyres\" it is "
-                                "LlavaNextForConditionalGeneration",
-                .model_types = {"llava_llama"},
-                .without_preprocessor = [](const JsonView& c) -> std::optional<std::string> {
-                  if (c.has("text_config")) return std::nullopt;
-                  return "size, mean and deviation of CLIP, the tower that mm_vision_tower names";
-                }});
+  registry.add(
+      {.name = "llava",
+       .architectures = {"LlavaForConditionalGeneration", "LlavaLlamaForCausalLM", "LlavaMistralForCausalLM"},
+       // The original repository used one class for 1.5 and 1.6; tiles tell them apart.
+       .matches = [](const JsonView& c) { return !is_llava_original(c) || !is_tiled_original(c); },
+       .load = [](const ModelSource& source) { return std::make_unique<Llava>(source); },
+       .matches_when = "without tiles; with image_aspect_ratio \"anyres\" it is "
+                       "LlavaNextForConditionalGeneration",
+       .model_types = {"llava_llama", "llava_mistral"},
+       .without_preprocessor = [](const JsonView& c) -> std::optional<std::string> {
+         if (c.has("text_config")) return std::nullopt;
+         return "size, mean and deviation of CLIP, the tower that mm_vision_tower names";
+       }});
 }
 
 }  // namespace triptych

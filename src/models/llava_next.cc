@@ -3,10 +3,9 @@
 //   Reference: transformers 5.24, models/llava_next/modeling_llava_next.py,
 //   image_processing_pil_llava_next.py, processing_llava_next.py.
 // Pictures are seen whole and in tiles, with a newline behind each row of the tiles' map (models/anyres.h).
-// The original repository's layout (LlavaLlamaForCausalLM with image_aspect_ratio "anyres" or "anyres_max_N")
-// is read too (models/llava_original.h).
-// Deviations: EXIF orientation is applied and alpha is composited over white first (the reference does
-// neither).
+// The original repository's layout (LlavaLlamaForCausalLM, LlavaMistralForCausalLM with image_aspect_ratio
+// "anyres" or "anyres_max_N") is read too (models/llava_original.h). Deviations: EXIF orientation is applied
+// and alpha is composited over white first (the reference does neither).
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +14,7 @@
 #include "models/anyres.h"
 #include "models/llama_text.h"
 #include "models/llava_original.h"
+#include "models/llava_templates.h"
 #include "models/model.h"
 #include "models/prompt_layout.h"
 #include "nn/llama_decoder.h"
@@ -28,25 +28,6 @@ namespace {
 // ------------------------------------------------------------------------------------------------
 
 // Documented prompts of the published models, for directories without a template of their own.
-constexpr std::string_view kMistralTemplate =
-    "{% for message in messages %}{% if message['role'] == 'user' %}{{ '[INST] ' }}"
-    "{% for content in message['content'] %}{% if content['type'] == 'image' %}{{ '<image>\n' }}{% else %}{{ "
-    "content['text'] }}{% endif %}"
-    "{% endfor %}{{ ' [/INST]' }}"
-    "{% elif message['role'] == 'assistant' %}{{ ' ' }}{% for content in message['content'] %}{{ "
-    "content['text'] }}{% endfor %}{{ '</s>' }}"
-    "{% else %}{{ raise_exception('Only user and assistant roles are supported!') }}{% endif %}{% endfor %}";
-constexpr std::string_view kVicunaTemplate =
-    "{% if messages[0]['role'] != 'system' %}{{ 'A chat between a curious human and an artificial "
-    "intelligence assistant. The "
-    "assistant gives helpful, detailed, and polite answers to the human\\'s questions. ' }}{% endif %}"
-    "{% for message in messages %}{% if message['role'] == 'system' %}{{ message['content'][0]['text'] + ' ' "
-    "}}{% else %}"
-    "{{ message['role'].upper() + ': ' }}"
-    "{% for content in message['content'] %}{% if content['type'] == 'image' %}{{ '<image>\n' }}{% else %}{{ "
-    "content['text'] }}{% endif %}"
-    "{% endfor %}{{ '</s>' if message['role'] == 'assistant' else ' ' }}{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ 'ASSISTANT:' }}{% endif %}";
 constexpr std::string_view kChatmlTemplate =
     "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\nAnswer the questions.<|im_end|>' }}{% "
     "endif %}"
@@ -93,7 +74,7 @@ LlavaNextConfig LlavaNextConfig::parse_original(const ModelSource& source) {
   TRIPTYCH_CHECK(original.anyres.has_value(), "[llava_next] an original configuration without tiles");
   LlavaNextConfig out;
   out.text = original.text;
-  out.text_model_type = "llama";
+  out.text_model_type = original.text_model_type;
   out.vision = original.vision;
   out.image_token_id = original.image_token_id;
   out.anyres = std::move(*original.anyres);
@@ -136,8 +117,8 @@ LlavaNext::LlavaNext(const ModelSource& source) : config_(LlavaNextConfig::parse
                                        "model.language_model");
 
   info_.family = "llava_next";
-  info_.architecture =
-      is_llava_original(source.config) ? "LlavaLlamaForCausalLM" : "LlavaNextForConditionalGeneration";
+  info_.architecture = is_llava_original(source.config) ? llava_original_class(source.config)
+                                                        : "LlavaNextForConditionalGeneration";
   info_.vocab_size = c.text.vocab_size;
   info_.hidden_size = c.text.hidden_size;
   info_.n_layers = c.text.n_layers;
@@ -200,12 +181,13 @@ TensorView LlavaNext::forward(ExecContext& cx, const Batch& batch) const {
 
 void register_llava_next(ModelRegistry& registry) {
   registry.add({.name = "llava_next",
-                .architectures = {"LlavaNextForConditionalGeneration", "LlavaLlamaForCausalLM"},
+                .architectures = {"LlavaNextForConditionalGeneration", "LlavaLlamaForCausalLM",
+                                  "LlavaMistralForCausalLM"},
                 .matches = [](const JsonView& c) { return !is_llava_original(c) || is_tiled_original(c); },
                 .load = [](const ModelSource& source) { return std::make_unique<LlavaNext>(source); },
                 .matches_when = "with a text_config, or in the original layout with image_aspect_ratio "
                                 "\"anyres\" or \"anyres_max_N\"",
-                .model_types = {"llava", "llava_llama"},
+                .model_types = {"llava", "llava_llama", "llava_mistral"},
                 .without_preprocessor = [](const JsonView& c) -> std::optional<std::string> {
                   if (!is_llava_original(c)) return std::nullopt;
                   return "size, mean and deviation of CLIP, the tower that mm_vision_tower names";

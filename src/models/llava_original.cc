@@ -12,6 +12,9 @@
 namespace triptych {
 namespace {
 
+constexpr std::string_view kLlamaClass = "LlavaLlamaForCausalLM";
+constexpr std::string_view kMistralClass = "LlavaMistralForCausalLM";
+
 [[noreturn]] void refuse(const JsonView& c, std::string_view key, std::string_view value,
                          std::string_view supported) {
   fail(ErrorCode::kUnsupported, "{}.{}: \"{}\" is not supported; supported: {}", c.path(), key,
@@ -85,6 +88,13 @@ bool is_tiled_original(const JsonView& c) {
   return ratio && ratio->is_string() && ratio->as_string().starts_with("anyres");
 }
 
+std::string_view llava_original_class(const JsonView& c) {
+  if (const auto names = c.find("architectures"); names && names->is_array())
+    for (const JsonView& name : names->items())
+      if (name.is_string() && name.as_string() == kMistralClass) return kMistralClass;
+  return c.get_string("model_type", "") == "llava_mistral" ? kMistralClass : kLlamaClass;
+}
+
 std::vector<std::int32_t> ImageBrackets::around(std::span<const std::int32_t> ids,
                                                 std::int32_t placeholder) const {
   std::vector<std::int32_t> out;
@@ -100,8 +110,10 @@ std::vector<std::int32_t> ImageBrackets::around(std::span<const std::int32_t> id
 LlavaOriginal LlavaOriginal::parse(const ModelSource& source) {
   const JsonView& c = source.config;
   LlavaOriginal out;
-  // Its model_type is "llava" or "llava_llama"; the numbers are LLaMA's.
-  out.text = LlamaConfig::parse(c, llama_defaults("llama", c));
+  // Its model_type is its own ("llava", "llava_llama", "llava_mistral"); the numbers are the language
+  // model's.
+  out.text_model_type = llava_original_class(c) == kMistralClass ? "mistral" : "llama";
+  out.text = LlamaConfig::parse(c, llama_defaults(out.text_model_type, c));
   out.text.tie_word_embeddings = out.text.tie_word_embeddings || source.tie_word_embeddings;
   out.vision = parse_vision(c);
   // Pictures take an id behind the vocabulary, which never reaches the embedding.

@@ -1,5 +1,6 @@
 // The layout of the original LLaVA repository (haotian-liu/LLaVA, and LLaVA-NeXT after it): one flat LLaMA
-// configuration with mm_* keys, the vision tower by name, LlavaLlamaForCausalLM for 1.5 and 1.6 alike.
+// configuration with mm_* keys, the vision tower by name, LlavaLlamaForCausalLM for 1.5 and 1.6 alike,
+// LlavaMistralForCausalLM where the language model is Mistral.
 // Reference: its llava/mm_utils.py (process_images), llava/model/llava_arch.py
 // (prepare_inputs_labels_for_multimodal). What is cut away of the tiles' map follows transformers'
 // arithmetic.
@@ -8,6 +9,8 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "models/anyres.h"
@@ -21,6 +24,8 @@ namespace triptych {
 bool is_llava_original(const JsonView& config);
 /// True when it wants pictures in tiles: image_aspect_ratio begins with "anyres".
 bool is_tiled_original(const JsonView& config);
+/// The class that such a configuration is of, for reports.
+std::string_view llava_original_class(const JsonView& config);
 
 /// Tokens in front of a picture and behind it (mm_use_im_start_end).
 struct ImageBrackets {
@@ -33,6 +38,7 @@ struct ImageBrackets {
 
 struct LlavaOriginal {
   LlamaConfig text;
+  std::string text_model_type;  // "llama" or "mistral"
   LlavaVisionConfig vision;
   std::int32_t image_token_id = 0;        // behind the vocabulary, which has none
   bool do_pad = false;                    // pictures to squares in the mean colour

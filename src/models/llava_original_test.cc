@@ -92,6 +92,24 @@ TEST(LlavaOriginal, Tiles) {
   EXPECT_EQ(capped.anyres->plan({.width_px = 900, .height_px = 300}).n_tokens, 576 + 19 * 59);
 }
 
+TEST(LlavaOriginal, MistralByClassOrModelType) {
+  const auto heads_of = [](const Json& config) { return parse(config).text.n_kv_heads; };
+  Json config = tiled();
+  EXPECT_EQ(parse(config).text_model_type, "llama");
+  EXPECT_EQ(heads_of(config), 32);
+  // As liuhaotian/llava-v1.6-mistral-7b has it.
+  config["architectures"] = {"LlavaMistralForCausalLM"};
+  config["model_type"] = "llava_mistral";
+  EXPECT_EQ(parse(config).text_model_type, "mistral");
+  EXPECT_EQ(heads_of(config), 8) << "Mistral's, where the file names none";
+  EXPECT_EQ(llava_original_class(JsonView(config, "config.json")), "LlavaMistralForCausalLM");
+  config.erase("architectures");
+  EXPECT_EQ(parse(config).text_model_type, "mistral");
+  config["architectures"] = {"LlavaMistralForCausalLM"};
+  config.erase("model_type");
+  EXPECT_EQ(parse(config).text_model_type, "mistral");
+}
+
 TEST(LlavaOriginal, WhatIsComputedInAnotherWayIsRefusedByKeyAndValue) {
   const auto with = [](Json config, const char* key, const Json& value) {
     config[key] = value;

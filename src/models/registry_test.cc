@@ -53,8 +53,7 @@ TEST(Registry, UnknownArchitecturesAreNamedWithTheNearestAndAllSupported) {
   const std::pair<const char*, const char*> cases[] = {
       {"Qwen3VLMoeForConditionalGeneration", "Qwen3VLForConditionalGeneration"},
       {"Qwen2_5_VLForConditionalGenerationX", "Qwen2_5_VLForConditionalGeneration"},
-      {"LlavaOnevisionForCausalLM", "LlavaLlamaForCausalLM"},
-      {"LlavaMistralForCausalLM", "LlavaLlamaForCausalLM"},
+      {"LlavaOnevisionForCausalLM", "LlavaMistralForCausalLM"},
       {"FuyuModel", "FuyuForCausalLM"},
       {"Blip3ForConditionalGeneration", "Blip2ForConditionalGeneration"},
       {"InstructBlipVideoForConditionalGeneration", "InstructBlipForConditionalGeneration"},
@@ -115,8 +114,10 @@ TEST(Registry, TilesTellOriginalLayoutsApart) {
   const auto family_of = [](const Json& config) {
     return ModelRegistry::global().find(JsonView(config, "config.json")).name;
   };
-  for (const Json& named : {Json{{"architectures", {"LlavaLlamaForCausalLM"}}}, Json{{"model_type", "llava"}},
-                            Json{{"model_type", "llava_llama"}}}) {
+  for (const Json& named :
+       {Json{{"architectures", {"LlavaLlamaForCausalLM"}}}, Json{{"model_type", "llava"}},
+        Json{{"model_type", "llava_llama"}}, Json{{"architectures", {"LlavaMistralForCausalLM"}}},
+        Json{{"model_type", "llava_mistral"}}}) {
     Json config = named;
     EXPECT_EQ(family_of(config), "llava") << config;
     for (const char* ratio : {"pad", "square", "highres"}) {
