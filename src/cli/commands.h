@@ -20,6 +20,7 @@ inline constexpr int kExitBadInput = 2;       // a flag, file or request that ca
 inline constexpr int kExitFault = 3;          // out of memory, or a fault of this program
 inline constexpr int kExitInterrupted = 130;  // SIGINT, as shells report it
 
+void add_compress_command(CLI::App& program, Action& action);
 void add_convert_command(CLI::App& program, Action& action);
 void add_run_command(CLI::App& program, Action& action);
 void add_inspect_command(CLI::App& program, Action& action);

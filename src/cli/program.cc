@@ -93,6 +93,7 @@ void build_program(CLI::App& program, Action& action) {
   add_run_command(program, action);
   add_inspect_command(program, action);
   add_convert_command(program, action);
+  add_compress_command(program, action);
   add_trace_command(program, action);
   add_verify_command(program, action);
   add_eval_command(program, action);

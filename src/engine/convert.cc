@@ -53,45 +53,13 @@ class NewDirectory {
   const fs::path& path() const noexcept { return path_; }
 
   void move_to(const fs::path& to) {
-    std::error_code error;
-    const fs::path old = path_.string() + ".old";
-    const bool replaces = fs::exists(to, error) && !fs::is_empty(to, error);
-    if (replaces) fs::rename(to, old, error);
-    if (!error) fs::rename(path_, to, error);
-    if (error) {
-      std::error_code ignored;
-      if (replaces && !fs::exists(to, ignored)) fs::rename(old, to, ignored);
-      fail(ErrorCode::kIo, "{}: cannot write: {}", to.string(), error.message());
-    }
+    move_directory(path_, to, true);
     path_.clear();
-    if (replaces) fs::remove_all(old, error);
   }
 
  private:
   fs::path path_;
 };
-
-// Replacing is for what this program wrote: a slip of the finger must not cost a folder of something else.
-void check_target(const std::vector<fs::path>& inputs, const fs::path& to, bool replace) {
-  std::error_code error;
-  const fs::file_status status = fs::status(to, error);
-  if (status.type() == fs::file_type::not_found) return;
-  if (status.type() != fs::file_type::directory)
-    fail(ErrorCode::kInvalidArgument, "{}: it exists and is no folder", to.string());
-  for (const fs::path& input : inputs)
-    if (is_below(fs::canonical(input, error), fs::canonical(to, error)))
-      fail(ErrorCode::kInvalidArgument, "{}: it is or holds the checkpoint {}; give another folder",
-           to.string(), input.string());
-  if (fs::is_empty(to, error)) return;
-  const bool is_ours = fs::exists(to / kPackedIndexFile, error);
-  if (!is_ours)
-    fail(ErrorCode::kInvalidArgument,
-         "{}: the folder is not empty and holds no converted checkpoint, which --force would replace; give "
-         "another folder",
-         to.string());
-  if (!replace)
-    fail(ErrorCode::kInvalidArgument, "{}: the folder is not empty; --force replaces it", to.string());
-}
 
 // Writes what a model binds as it comes. Small tensors wait for the end, since loading reads them and should
 // not read the whole file with them; so does whatever would leave the next tensor unaligned.
@@ -219,8 +187,46 @@ ActivationQuantMap find_activation_quants(const fs::path& from, const ConvertOpt
 
 }  // namespace
 
+// Replacing is for what this program wrote: a slip of the finger must not cost a folder of something else.
+void check_convert_target(const std::vector<fs::path>& inputs, const fs::path& to, bool replace) {
+  std::error_code error;
+  const fs::file_status status = fs::status(to, error);
+  if (status.type() == fs::file_type::not_found) return;
+  if (status.type() != fs::file_type::directory)
+    fail(ErrorCode::kInvalidArgument, "{}: it exists and is no folder", to.string());
+  for (const fs::path& input : inputs)
+    if (is_below(fs::canonical(input, error), fs::canonical(to, error)))
+      fail(ErrorCode::kInvalidArgument, "{}: it is or holds the checkpoint {}; give another folder",
+           to.string(), input.string());
+  if (fs::is_empty(to, error)) return;
+  const bool is_ours = fs::exists(to / kPackedIndexFile, error);
+  if (!is_ours)
+    fail(ErrorCode::kInvalidArgument,
+         "{}: the folder is not empty and holds no converted checkpoint, which --force would replace; give "
+         "another folder",
+         to.string());
+  if (!replace)
+    fail(ErrorCode::kInvalidArgument, "{}: the folder is not empty; --force replaces it", to.string());
+}
+
+void move_directory(const fs::path& from, const fs::path& to, bool replace) {
+  std::error_code error;
+  const fs::path old = from.string() + ".old";
+  const bool replaces = fs::exists(to, error) && !fs::is_empty(to, error);
+  if (replaces && !replace)
+    fail(ErrorCode::kInvalidArgument, "{}: the folder is not empty; --force replaces it", to.string());
+  if (replaces) fs::rename(to, old, error);
+  if (!error) fs::rename(from, to, error);
+  if (error) {
+    std::error_code ignored;
+    if (replaces && !fs::exists(to, ignored)) fs::rename(old, to, ignored);
+    fail(ErrorCode::kIo, "{}: cannot write: {}", to.string(), error.message());
+  }
+  if (replaces) fs::remove_all(old, error);
+}
+
 ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const ConvertOptions& options) {
-  if (!options.load.weight_formats.any() && !options.load.weight_dtype)
+  if (!options.load.weight_formats.any() && !options.load.weight_dtype && !options.load.replaced_weights)
     fail(ErrorCode::kInvalidArgument, "--weights, --vision-weights or --lm-head must say to what");
   CheckpointOptions checkpoint_options;
   checkpoint_options.links = options.load.links;
@@ -231,7 +237,7 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
   std::vector<fs::path> inputs = {from};
   if (!options.load.vision_tower.empty()) inputs.push_back(options.load.vision_tower);
   if (to.empty()) fail(ErrorCode::kInvalidArgument, "expected the name of a folder to write, got \"\"");
-  check_target(inputs, to, options.replace);
+  check_convert_target(inputs, to, options.replace);
   fs::path target = to.filename().empty() ? to.parent_path() : to;
   target = fs::absolute(target).lexically_normal();
   if (std::error_code error; !fs::is_directory(target.parent_path(), error))
@@ -245,7 +251,7 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
   if (!options.calibration_pictures.empty()) load.activation_quants = find_activation_quants(from, options);
   load.sink = &writer;
   const auto model = LoadedModel::open(from, load);
-  PackedConfig packed{.formats = load.weight_formats,
+  PackedConfig packed{.formats = options.stated_formats.value_or(load.weight_formats),
                       .dtype = load.weight_dtype,
                       .tie_word_embeddings = load.tie_word_embeddings,
                       .index_digest = {},

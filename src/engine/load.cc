@@ -226,6 +226,8 @@ std::unique_ptr<WeightProvider> LoadedModel::make_weights(const LoadOptions& opt
         done += static_cast<std::int64_t>(entry.view.size_bytes());
       });
     weights = std::move(table);
+    if (options.replaced_weights)
+      weights = std::make_unique<ReplacedWeights>(std::move(weights), options.replaced_weights);
     if (options.weight_dtype)
       weights = std::make_unique<ConvertedWeights>(std::move(weights), *options.weight_dtype);
     source.binding = binding_of(options);

@@ -22,6 +22,8 @@
 
 namespace triptych {
 
+struct WeightReplacements;
+
 struct LoadOptions {
   /// Makes the backend that computes; empty: the CPU's, by the options below.
   std::function<std::unique_ptr<Backend>()> make_backend = {};
@@ -41,6 +43,8 @@ struct LoadOptions {
   /// directory holds (empty: when it does), or to `activation_quants` (engine/calibrate.h).
   std::optional<bool> static_vision_inputs = {};
   ActivationQuantMap activation_quants = {};
+  /// Stand in for tensors of the checkpoint, by published names (weights/weight_providers.h); may be null.
+  std::shared_ptr<const WeightReplacements> replaced_weights = {};
   bool check_numerics = false;  // engines look for infinities and NaN (backend/numerics_check.h)
   /// A CLIP checkpoint whose vision_model.* becomes the tower: the original LLaVA-1.5 checkpoints hold none.
   std::filesystem::path vision_tower = {};

@@ -45,8 +45,19 @@ void check_same_formats(const PackedConfig& stored, const LoadOptions& asked);
 /// Error(kInvalidFile) naming the tensors that differ, or a scale that is not finite.
 void check_packed_weights(const Checkpoint& checkpoint, ThreadPool& pool);
 
+/// Throws Error(kInvalidArgument) unless `to` may be written: it does not exist, is an empty folder, or holds
+/// a converted checkpoint and `replace` is set; and holds none of `inputs`.
+void check_convert_target(const std::vector<std::filesystem::path>& inputs, const std::filesystem::path& to,
+                          bool replace);
+/// Renames a complete folder to `to`, which check_convert_target allows. Throws Error(kIo); `to` is as it was
+/// then.
+void move_directory(const std::filesystem::path& from, const std::filesystem::path& to, bool replace);
+
 struct ConvertOptions {
-  LoadOptions load;      // weight_formats or weight_dtype say to what
+  LoadOptions load;  // weight_formats or weight_dtype say to what
+  /// What the directory says its parts are kept as, where linears come quantized already
+  /// (LoadOptions::replaced_weights); empty: load.weight_formats.
+  std::optional<WeightFormats> stated_formats = {};
   bool replace = false;  // a converted checkpoint in OUT; nothing else is replaced
   /// With pictures the ranges of the tower's activations are found first and stored (engine/calibrate.h); its
   /// weights must become int8.

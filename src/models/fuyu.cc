@@ -227,6 +227,12 @@ Fuyu::Fuyu(const ModelSource& source) : config_(FuyuConfig::parse(source)), rope
     layer.post_attention_layernorm = LayerNorm::bind(b, "post_attention_layernorm", d, c.layer_norm_eps);
     layer.dense_h_to_4h = b.linear("mlp.dense_h_to_4h", c.intermediate_size, d, Bias::kRequired);
     layer.dense_4h_to_h = b.linear("mlp.dense_4h_to_h", d, c.intermediate_size, Bias::kRequired);
+    b.equalizable({.writers = {{"input_layernorm.weight"}, {"input_layernorm.bias"}},
+                   .readers = {"self_attn.query_key_value.weight"},
+                   .n_channels = d});
+    b.equalizable({.writers = {{"post_attention_layernorm.weight"}, {"post_attention_layernorm.bias"}},
+                   .readers = {"mlp.dense_h_to_4h.weight"},
+                   .n_channels = d});
     layers_.push_back(std::move(layer));
   }
   final_layernorm_ = LayerNorm::bind(language, "final_layernorm", d, c.layer_norm_eps);

@@ -102,6 +102,10 @@ Qwen25Vl::Qwen25Vl(const ModelSource& source)
   Binder merger = merger_scope(source);
   merger_ln_q_ = RmsNorm::bind(merger, "ln_q", config_.vision.width, kTowerEps);
   merger_mlp_ = MergerMlp::bind(merger, "mlp.0", "mlp.2", config_);
+  merger.equalizable({.writers = {{"ln_q.weight"}},
+                      .readers = {"mlp.0.weight"},
+                      .n_channels = config_.vision.width,
+                      .repeat = config_.vision.merged_width() / config_.vision.width});
   bind_language_model(source);
   info_.family = "qwen2_5_vl";
   info_.architecture = "Qwen2_5_VLForConditionalGeneration";
@@ -120,6 +124,16 @@ Qwen25Vl::Block Qwen25Vl::bind_block(Binder binder) const {
             .gate_up_proj = binder.linear_stack(gate_up, d),
             .down_proj = binder.linear("mlp.down_proj", d, f, Bias::kRequired)};
   out.gate_up_proj->set_reader(*out.down_proj);
+  binder.equalizable({.writers = {{"norm1.weight"}}, .readers = {"attn.qkv.weight"}, .n_channels = d});
+  binder.equalizable({.writers = {{"attn.qkv.weight", 2 * d}, {"attn.qkv.bias", 2 * d}},
+                      .readers = {"attn.proj.weight"},
+                      .n_channels = d});
+  binder.equalizable({.writers = {{"norm2.weight"}},
+                      .readers = {"mlp.gate_proj.weight", "mlp.up_proj.weight"},
+                      .n_channels = d});
+  binder.equalizable({.writers = {{"mlp.up_proj.weight"}, {"mlp.up_proj.bias"}},
+                      .readers = {"mlp.down_proj.weight"},
+                      .n_channels = f});
   return out;
 }
 

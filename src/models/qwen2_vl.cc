@@ -72,6 +72,10 @@ Qwen2Vl::Qwen2Vl(const ModelSource& source) : Qwen2VlModel(parse_config(source))
   Binder merger = merger_scope(source);
   merger_ln_q_ = LayerNorm::bind(merger, "ln_q", config_.vision.width, kTowerEps);
   merger_mlp_ = MergerMlp::bind(merger, "mlp.0", "mlp.2", config_);
+  merger.equalizable({.writers = {{"ln_q.weight"}, {"ln_q.bias"}},
+                      .readers = {"mlp.0.weight"},
+                      .n_channels = config_.vision.width,
+                      .repeat = config_.vision.merged_width() / config_.vision.width});
   bind_language_model(source);
   info_.family = "qwen2_vl";
   info_.architecture = "Qwen2VLForConditionalGeneration";

@@ -40,6 +40,14 @@ LayerNormBlock LayerNormBlock::bind(Binder binder, std::string_view fc1, std::st
                      .fc1 = binder.linear(fc1, f, d, Bias::kRequired),
                      .fc2 = binder.linear(fc2, d, f, Bias::kRequired)};
   out.fc1->set_reader(*out.fc2);
+  const auto weight_of = [](std::string_view linear) { return std::string(linear) + ".weight"; };
+  binder.equalizable(
+      {.writers = {{"norm1.weight"}, {"norm1.bias"}}, .readers = {"attn.qkv.weight"}, .n_channels = d});
+  binder.equalizable({.writers = {{"attn.qkv.weight", 2 * d}, {"attn.qkv.bias", 2 * d}},
+                      .readers = {"attn.proj.weight"},
+                      .n_channels = d});
+  binder.equalizable(
+      {.writers = {{"norm2.weight"}, {"norm2.bias"}}, .readers = {weight_of(fc1)}, .n_channels = d});
   return out;
 }
 

@@ -126,6 +126,10 @@ Qwen3Vl::Qwen3Vl(const ModelSource& source) : Qwen2VlModel(parse_config(source))
   Binder merger = merger_scope(source, "merger");
   merger_norm_ = LayerNorm::bind(merger, "norm", config_.vision.width, kTowerEps);
   merger_mlp_ = MergerMlp::bind(merger, "linear_fc1", "linear_fc2", config_);
+  merger.equalizable({.writers = {{"norm.weight"}, {"norm.bias"}},
+                      .readers = {"linear_fc1.weight"},
+                      .n_channels = config_.vision.width,
+                      .repeat = config_.vision.merged_width() / config_.vision.width});
   for (std::size_t i = 0; i < taps.size(); ++i) {
     Binder tap = merger_scope(source, fmt::format("deepstack_merger_list.{}", i));
     deepstack_.push_back({.block = taps[i],

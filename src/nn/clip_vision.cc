@@ -69,6 +69,16 @@ ClipVision ClipVision::bind(const ClipVisionConfig& config, const Binder& binder
     layer.fc1 = b.linear("mlp.fc1", config.intermediate_size, d, Bias::kRequired);
     layer.fc2 = b.linear("mlp.fc2", d, config.intermediate_size, Bias::kRequired);
     layer.fc1->set_reader(*layer.fc2);
+    b.equalizable(
+        {.writers = {{"layer_norm1.weight"}, {"layer_norm1.bias"}},
+         .readers = {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"},
+         .n_channels = d});
+    b.equalizable({.writers = {{"self_attn.v_proj.weight"}, {"self_attn.v_proj.bias"}},
+                   .readers = {"self_attn.out_proj.weight"},
+                   .n_channels = d});
+    b.equalizable({.writers = {{"layer_norm2.weight"}, {"layer_norm2.bias"}},
+                   .readers = {"mlp.fc1.weight"},
+                   .n_channels = d});
     out.layers_.push_back(std::move(layer));
   }
   if (binder.has("post_layernorm.weight"))

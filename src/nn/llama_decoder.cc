@@ -141,6 +141,21 @@ LlamaDecoder LlamaDecoder::bind(const LlamaConfig& config, Binder binder, std::s
                                          {"mlp.up_proj", f, bias(config.mlp_bias)}};
     layer.gate_up_proj = b.linear_stack(gate_up, d);
     layer.down_proj = b.linear("mlp.down_proj", d, f, bias(config.mlp_bias));
+    b.equalizable(
+        {.writers = {{"input_layernorm.weight"}},
+         .readers = {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"},
+         .n_channels = d});
+    b.equalizable({.writers = {{"self_attn.v_proj.weight"}, {"self_attn.v_proj.bias"}},
+                   .readers = {"self_attn.o_proj.weight"},
+                   .n_channels = kv,
+                   .run = config.head_dim,
+                   .repeat = config.n_heads / config.n_kv_heads});
+    b.equalizable({.writers = {{"post_attention_layernorm.weight"}},
+                   .readers = {"mlp.gate_proj.weight", "mlp.up_proj.weight"},
+                   .n_channels = d});
+    b.equalizable({.writers = {{"mlp.up_proj.weight"}, {"mlp.up_proj.bias"}},
+                   .readers = {"mlp.down_proj.weight"},
+                   .n_channels = f});
     out.layers_.push_back(std::move(layer));
   }
   out.norm_ = RmsNorm::bind(binder, "norm", d, config.rms_norm_eps);

@@ -321,6 +321,13 @@ int QuantizedMatrix::zero(std::int64_t row, std::int64_t col) const noexcept {
   return half_byte(zeros.data() + row * format.row_zero_bytes(k), col / format.group_of_row(k));
 }
 
+float QuantizedMatrix::set_nearest(std::int64_t row, std::int64_t col, float w) noexcept {
+  const GroupParameters p{scale(row, col), zero(row, col)};
+  const int nearest = encode(w, p, format);
+  put_code(*this, row, col, nearest);
+  return decode(nearest, p, format);
+}
+
 float QuantizedMatrix::value(std::int64_t row, std::int64_t col) const noexcept {
   return value_in_group(row, col, col / format.group_of_row(k));
 }

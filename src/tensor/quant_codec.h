@@ -30,6 +30,9 @@ struct QuantizedMatrix {
   float row_scale(std::int64_t row) const noexcept;
   int group_scale(std::int64_t row, std::int64_t col) const noexcept;
   float value(std::int64_t row, std::int64_t col) const noexcept;
+  /// Replaces a code by the one whose value is nearest to `w`; scale and zero point stay. Returns that value.
+  /// One level only.
+  float set_nearest(std::int64_t row, std::int64_t col, float w) noexcept;
   /// The value if the column belonged to group `group`.
   float value_in_group(std::int64_t row, std::int64_t col, std::int64_t group) const noexcept;
 };

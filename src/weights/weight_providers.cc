@@ -69,6 +69,36 @@ WeightEntry ConvertedWeights::converted(WeightEntry entry) const {
   return entry;
 }
 
+WeightEntry ReplacedWeights::get(std::string_view name, const Shape& shape) {
+  WeightEntry entry = from_->get(name, shape);  // checks the name and the shape
+  std::shared_ptr<const Tensor> values;
+  const std::string published = published_name(name);
+  if (const auto codes = by_->matrices.find(published); codes != by_->matrices.end())
+    values = std::make_shared<const Tensor>(dequantize(*codes->second));
+  else if (const auto found = by_->tensors.find(published); found != by_->tensors.end())
+    values = found->second;
+  else
+    return entry;
+  TRIPTYCH_CHECK(values->view().numel() == shape.numel(), "{}: {} stands in for {}", published,
+                 to_string(values->view().shape()), to_string(shape));
+  release(entry);
+  entry.view = values->view().reshape(shape);
+  entry.owner = std::move(values);
+  entry.is_mapped = false;
+  return entry;
+}
+
+LinearSource ReplacedWeights::matrix(std::string_view name, const Shape& shape) {
+  const auto codes = by_->matrices.find(published_name(name));
+  if (codes == by_->matrices.end()) return get(name, shape);
+  const WeightEntry entry = from_->get(name, shape);
+  release(entry);
+  TRIPTYCH_CHECK(codes->second->n == shape.dim(0) && codes->second->k == shape.dim(1),
+                 "{}: codes of {} x {} stand in for {}", name, codes->second->n, codes->second->k,
+                 to_string(shape));
+  return QuantizedSource{.name = std::string(name), .matrix = codes->second, .file = entry.file};
+}
+
 WeightEntry RandomWeights::get(std::string_view name, const Shape& shape) {
   std::weak_ptr<Tensor>& known = made_[std::string(name)];
   if (auto held = known.lock(); held && held->view().shape() == shape)

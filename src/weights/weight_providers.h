@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/quant_codec.h"
 #include "tensor/weight_table.h"
 #include "weights/weights.h"
 
@@ -55,6 +56,31 @@ class ConvertedWeights : public WeightProvider {
 
   std::unique_ptr<WeightProvider> from_;
   DType dtype_;
+};
+
+/// What stands in for tensors of a checkpoint, by their published names.
+struct WeightReplacements {
+  std::map<std::string, std::shared_ptr<const Tensor>, std::less<>> tensors;  // of the same shape
+  std::map<std::string, std::shared_ptr<const QuantizedMatrix>, std::less<>>
+      matrices;  // count before tensors
+};
+
+/// Weights of another provider, some of them replaced.
+class ReplacedWeights : public WeightProvider {
+ public:
+  ReplacedWeights(std::unique_ptr<WeightProvider> from, std::shared_ptr<const WeightReplacements> by)
+      : from_(std::move(from)), by_(std::move(by)) {}
+  void rename(const std::function<std::string(std::string_view)>& rule) override { from_->rename(rule); }
+  bool has(std::string_view name) const override { return from_->has(name); }
+  /// A matrix that is replaced by codes comes as the values of those.
+  WeightEntry get(std::string_view name, const Shape& shape) override;
+  LinearSource matrix(std::string_view name, const Shape& shape) override;
+  std::vector<std::string> unused() const override { return from_->unused(); }
+  std::string published_name(std::string_view name) const override { return from_->published_name(name); }
+
+ private:
+  std::unique_ptr<WeightProvider> from_;
+  std::shared_ptr<const WeightReplacements> by_;
 };
 
 /// Random normal weights for whatever is asked, in memory: speed can be measured without a checkpoint. A name

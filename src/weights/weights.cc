@@ -98,7 +98,10 @@ std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, const L
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());
   size.owned_bytes += static_cast<std::int64_t>(made->owned_bytes());
-  sizes_.linears.push_back({made.get(), part_, name_of(key), id_of(key), traits});
+  PartSizes::Linear linear{made.get(), part_, name_of(key), id_of(key),
+                           traits,     {},    key.n_rows,   is_embedding(key)};
+  for (const std::string& name : key.matrices) linear.matrices.push_back(weights_.published_name(name));
+  sizes_.linears.push_back(std::move(linear));
   // What a tied output layer borrows is the embedding's, unless it was packed.
   if (!is_embedding(key) || !made->packed().empty())
     (is_mapped ? size.mapped_bytes : size.owned_bytes) += static_cast<std::int64_t>(made->borrowed_bytes());
@@ -289,6 +292,13 @@ std::unique_ptr<EmbeddingWeight> Binder::embedding(std::string_view name, std::i
   report(entry);
   sizes_.embeddings.insert(full(name));
   return backend_.prepare_embedding(entry);
+}
+
+void Binder::equalizable(EqualizationGroup group) {
+  std::erase_if(group.writers, [&](const auto& writer) { return !has(writer.name); });
+  for (auto& writer : group.writers) writer.name = weights_.published_name(full(writer.name));
+  for (std::string& reader : group.readers) reader = weights_.published_name(full(reader));
+  sizes_.equalization_groups.push_back(std::move(group));
 }
 
 Tensor Binder::host_tensor(std::string_view name, const Shape& shape) {

@@ -85,10 +85,14 @@ struct PartSizes {
     std::string name;
     LinearId id;
     LinearTraits traits = {};
+    std::vector<std::string> matrices = {};  // as published, stacked along n_out
+    std::vector<std::int64_t> n_rows = {};   // of each
+    bool is_embedding = false;               // its matrix is the token embedding's too
   };
-  std::vector<std::pair<std::string, Size>> parts;  // in order of first use
-  std::vector<Linear> linears;                      // in order of binding
-  std::set<std::string, std::less<>> embeddings;    // names of matrices; a tied output layer counts once
+  std::vector<std::pair<std::string, Size>> parts;     // in order of first use
+  std::vector<Linear> linears;                         // in order of binding
+  std::set<std::string, std::less<>> embeddings;       // names of matrices; a tied output layer counts once
+  std::vector<EqualizationGroup> equalization_groups;  // in order of binding, names as published
   Size& part(std::string_view name);
 };
 
@@ -136,6 +140,10 @@ class Binder {
   /// The same in host memory, for what is computed of it while loading, and the result of that as an operand.
   Tensor host_tensor(std::string_view name, const Shape& shape);
   Tensor to_operand(Tensor x) { return upload(backend_, std::move(x)); }
+
+  /// States that the scale of some channels is free. Names are in this scope; those that the checkpoint does
+  /// not hold (biases) are left out.
+  void equalizable(EqualizationGroup group);
 
   std::string full(std::string_view name) const {
     return prefix_.empty() ? std::string(name) : prefix_ + std::string(name);

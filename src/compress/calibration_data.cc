@@ -1,0 +1,126 @@
+#include "compress/calibration_data.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/digest.h"
+#include "base/error.h"
+#include "engine/engine.h"
+#include "evaluation/eval.h"
+#include "io/mapped_file.h"
+#include "media/image_decode.h"
+
+namespace triptych::compress {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Item {
+  fs::path picture;
+  std::string question, answer;  // no answer: the model gives it
+};
+
+bool is_picture_name(const fs::path& path) {
+  static constexpr std::string_view kEndings[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp",
+                                                  ".gif", ".tif", ".tiff", ".ppm"};
+  std::string ending = path.extension().string();
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
+}
+
+std::vector<Item> list_items(const fs::path& folder) {
+  std::vector<Item> out;
+  std::error_code error;
+  if (fs::exists(folder / "questions.jsonl", error)) {
+    for (EvalQuestion& q : read_questions(folder))
+      out.push_back({folder / q.image, std::move(q.question), std::move(q.answer)});
+    return out;
+  }
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    if (is_picture_name(it->path())) out.push_back({it->path(), "Describe the image.", ""});
+  if (error) fail(ErrorCode::kIo, "--data {}: {}", folder.string(), error.message());
+  if (out.empty())
+    fail(ErrorCode::kInvalidArgument,
+         "--data {}: expected questions.jsonl or pictures (png, jpeg, webp, bmp, gif, tiff, ppm), found "
+         "neither",
+         folder.string());
+  std::sort(out.begin(), out.end(), [](const Item& a, const Item& b) { return a.picture < b.picture; });
+  return out;
+}
+
+PreparedRequest prepare(const LoadedModel& model, const Item& item) {
+  const DecodeLimits limits;
+  MediaInput picture;
+  picture.frames.push_back(decode_image(MappedFile::open(item.picture, limits.max_file_bytes)->bytes(),
+                                        limits, item.picture.string()));
+  picture.name = item.picture.filename().string();
+  ChatRequest request;
+  ChatMessage message;
+  message.role = "user";
+  message.parts = {{ContentPart::Kind::kImage, ""}, {ContentPart::Kind::kText, item.question}};
+  request.messages.push_back(std::move(message));
+  request.media.push_back(std::move(picture));
+  return model.prepare(request);
+}
+
+// An engine with room for the longest sample.
+std::unique_ptr<Engine> engine_for(LoadedModel& model, std::int64_t n_tokens) {
+  EngineOptions options;
+  options.max_context_tokens = std::min(n_tokens, model.info().max_context_tokens);
+  options.max_sequences = 1;
+  options.kv_cache_dtype = KvDType::kF32;
+  return std::make_unique<Engine>(model, options);
+}
+
+}  // namespace
+
+CalibrationData read_calibration(LoadedModel& model, const fs::path& folder,
+                                 const CalibrationOptions& options,
+                                 const std::function<void(std::int64_t, std::int64_t)>& progress) {
+  const std::vector<Item> items = list_items(folder);
+  const auto n = std::min(options.n_samples, static_cast<std::int64_t>(items.size()));
+  CalibrationData out;
+  std::string seen;
+  for (std::int64_t i = 0; i < n; ++i) {
+    if (progress) progress(i, n);
+    const Item& item = items[static_cast<std::size_t>(i * static_cast<std::int64_t>(items.size()) / n)];
+    CalibrationSample sample{prepare(model, item), {}};
+    std::vector<std::int32_t> answer;
+    if (item.answer.empty()) {
+      SamplingParams greedy;
+      greedy.max_tokens = options.max_answer_tokens;
+      const auto n_prompt = static_cast<std::int64_t>(sample.request.layout.input_ids.size());
+      answer = engine_for(model, n_prompt + greedy.max_tokens + 1)
+                   ->generate(prepare(model, item), greedy)
+                   .token_ids;
+    } else {
+      answer = model.tokenizer().encode(item.answer, {.add_special_tokens = false});
+    }
+    append_tokens(sample.request.layout, answer, model.info().n_position_axes);
+    sample.row_weights.assign(sample.request.layout.input_ids.size(), 1.0F);
+    std::int64_t n_image = 0;
+    for (const MediaRun& run : sample.request.layout.runs) {
+      n_image += run.n_rows;
+      std::fill_n(sample.row_weights.begin() + run.first_prompt_row, run.n_rows, options.image_row_weight);
+    }
+    out.n_image_tokens += n_image;
+    out.n_text_tokens += static_cast<std::int64_t>(sample.row_weights.size()) - n_image;
+    const auto bytes = MappedFile::open(item.picture, DecodeLimits().max_file_bytes);
+    seen += digest_hex(bytes->bytes()) + '\n' + item.question + '\n' + item.answer + '\n';
+    out.samples.push_back(std::move(sample));
+  }
+  out.fingerprint = digest_hex(std::as_bytes(std::span(seen)));
+  return out;
+}
+
+void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder) {
+  std::size_t longest = 1;
+  for (const CalibrationSample& sample : data.samples) longest = std::max(longest, sample.row_weights.size());
+  const auto engine = engine_for(model, static_cast<std::int64_t>(longest) + 1);
+  for (const CalibrationSample& sample : data.samples) {
+    recorder.set_row_weights(sample.row_weights);
+    engine->forward_prompt(sample.request, &recorder);
+  }
+}
+
+}  // namespace triptych::compress
