@@ -33,7 +33,7 @@ struct CompressFlags {
   compress::CalibrationOptions calibration;
   std::int64_t eval_limit = 0;
   float clip_to = 0.7F;
-  bool no_equalize = false, no_gptq = false, force = false, json = false;
+  bool no_equalize = false, no_gptq = false, force = false, allow_overlap = false, json = false;
 };
 
 // Unwinds through the library, so that what was begun is removed.
@@ -189,6 +189,13 @@ int run_compress(const CompressFlags& flags) {
   const auto gate =
       flags.gate.empty() ? std::vector<compress::GateCondition>() : compress::parse_gate(flags.gate);
   compress::CompressOptions options = options_of(flags);
+  if (!flags.eval.empty() && !flags.allow_overlap)
+    if (const std::size_t n = compress::n_shared_pictures(flags.data, flags.eval); n > 0)
+      fail(ErrorCode::kInvalidArgument,
+           "--eval {}: {} of its pictures are in --data {}, so that the loss would look smaller than it is; "
+           "give "
+           "other pictures, or --allow-overlap",
+           flags.eval, n, flags.data);
   check_convert_target({flags.machine.model, flags.data}, flags.out, flags.force);
   std::optional<ProgressBar> bar;
   options.progress = [&](const std::string& what, std::int64_t n_done, std::int64_t n) {
@@ -271,6 +278,8 @@ void add_compress_command(CLI::App& program, Action& action) {
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""))
       ->needs(eval)
       ->type_name("N");
+  app.add_flag("--allow-overlap", flags->allow_overlap, "Even if pictures of --eval are in --data")
+      ->needs(eval);
   app.add_option(
          "--gate", flags->gate,
          "Conditions for OUT to be written, else exit code 1: accuracy (points against the original), kl, "
@@ -280,7 +289,7 @@ void add_compress_command(CLI::App& program, Action& action) {
   app.add_flag("--force", flags->force, "Replace the converted checkpoint that OUT holds");
   flags->machine.add_machine_flags(app);
   add_json_flag(app, flags->json);
-  show_first(app, {"data", "weights", "eval", "gate", "json"});
+  show_first(app, {"data", "weights", "vision-weights", "eval", "gate", "json"});
   app.footer(
       "Blocks are worked on one after another, each on what the blocks before it give once they are "
       "quantized: scale\n"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -111,6 +112,20 @@ CalibrationData read_calibration(LoadedModel& model, const fs::path& folder,
   }
   out.fingerprint = digest_hex(std::as_bytes(std::span(seen)));
   return out;
+}
+
+std::size_t n_shared_pictures(const fs::path& a, const fs::path& b) {
+  const auto digests = [](const fs::path& folder) {
+    std::set<fs::path> files;
+    for (const Item& item : list_items(folder)) files.insert(item.picture);
+    std::set<std::string> out;
+    for (const fs::path& file : files)
+      out.insert(digest_hex(MappedFile::open(file, DecodeLimits().max_file_bytes)->bytes()));
+    return out;
+  };
+  const std::set<std::string> first = digests(a), second = digests(b);
+  return static_cast<std::size_t>(std::count_if(
+      second.begin(), second.end(), [&](const std::string& digest) { return first.contains(digest); }));
 }
 
 void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder) {

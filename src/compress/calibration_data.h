@@ -38,6 +38,9 @@ CalibrationData read_calibration(
     LoadedModel& model, const std::filesystem::path& folder, const CalibrationOptions& options,
     const std::function<void(std::int64_t n_done, std::int64_t n)>& progress = {});
 
+/// Pictures (by their bytes) that both folders have: a model must not be judged on what it was fitted to.
+std::size_t n_shared_pictures(const std::filesystem::path& a, const std::filesystem::path& b);
+
 /// Runs the model over all samples.
 void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder);
 
