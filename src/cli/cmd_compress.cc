@@ -17,8 +17,10 @@
 #include "cli/help_tree.h"
 #include "cli/interrupt.h"
 #include "cli/json_output.h"
+#include "cli/output_file.h"
 #include "compress/compress.h"
 #include "compress/gate.h"
+#include "compress/html_report.h"
 #include "report/text_table.h"
 
 namespace triptych::cli {
@@ -29,6 +31,7 @@ namespace fs = std::filesystem;
 struct CompressFlags {
   ModelFlags machine;
   std::string out, data, eval, gate;
+  std::optional<std::string> html;
   std::string weights = "int4:g128", vision_weights = "int8", lm_head = "int8";
   compress::CalibrationOptions calibration;
   std::int64_t eval_limit = 0;
@@ -196,6 +199,9 @@ int run_compress(const CompressFlags& flags) {
            "give "
            "other pictures, or --allow-overlap",
            flags.eval, n, flags.data);
+  if (flags.html)
+    check_output("--html", *flags.html,
+                 {{"MODEL", flags.machine.model}, {"--data", flags.data}, {"--eval", flags.eval}});
   check_convert_target({flags.machine.model, flags.data}, flags.out, flags.force);
   std::optional<ProgressBar> bar;
   options.progress = [&](const std::string& what, std::int64_t n_done, std::int64_t n) {
@@ -216,6 +222,15 @@ int run_compress(const CompressFlags& flags) {
     bool passed = true;
     for (const compress::GateResult& result : results) passed = passed && result.passed;
     if (passed) candidate.accept(flags.force);
+    if (flags.html)
+      write_output("--html", *flags.html,
+                   compress::html_report({.model = flags.machine.model,
+                                          .out = flags.out,
+                                          .data = flags.data,
+                                          .eval = flags.eval,
+                                          .report = report,
+                                          .loss = loss ? &*loss : nullptr,
+                                          .gate = results}));
     if (flags.json)
       print_document(flags, report, loss, results);
     else
@@ -287,6 +302,7 @@ void add_compress_command(CLI::App& program, Action& action) {
       ->needs(eval)
       ->type_name("CONDITIONS");
   app.add_flag("--force", flags->force, "Replace the converted checkpoint that OUT holds");
+  app.add_option("--html", flags->html, "Write the report as one HTML file")->type_name("FILE");
   flags->machine.add_machine_flags(app);
   add_json_flag(app, flags->json);
   show_first(app, {"data", "weights", "vision-weights", "eval", "gate", "json"});
@@ -299,7 +315,8 @@ void add_compress_command(CLI::App& program, Action& action) {
       "Examples:\n"
       "  triptych compress MODEL OUT --data PICTURES\n"
       "  triptych compress MODEL OUT --data CALIB --weights int4:g128 --vision-weights int4:channel:asym\n"
-      "  triptych compress MODEL OUT --data CALIB --eval EVAL --gate \"accuracy>=-0.3,kl<=0.005\"");
+      "  triptych compress MODEL OUT --data CALIB --eval EVAL --gate \"accuracy>=-0.3,kl<=0.005\" --html "
+      "report.html");
   app.callback([flags, &action] { action = [flags] { return run_compress(*flags); }; });
 }
 
