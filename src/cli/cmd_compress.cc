@@ -35,6 +35,9 @@ struct CompressFlags {
   std::string weights = "int4:g128", vision_weights = "int8", lm_head = "int8";
   compress::CalibrationOptions calibration;
   std::int64_t eval_limit = 0;
+  double bits = 0;
+  std::vector<std::string> choices = {"int4:g128", "int4:g32", "int8"};
+  std::size_t n_sensitivity_samples = 64;
   float clip_to = 0.7F;
   bool no_equalize = false, no_gptq = false, force = false, allow_overlap = false, json = false;
 };
@@ -50,6 +53,9 @@ compress::CompressOptions options_of(const CompressFlags& flags) {
   compress::CompressOptions out;
   out.load = flags.machine.load_options();
   out.formats = {format_of(flags.weights), format_of(flags.vision_weights), format_of(flags.lm_head)};
+  out.bits = flags.bits;
+  for (const std::string& word : flags.choices) out.choices.push_back(QuantFormat::parse(word));
+  out.n_sensitivity_samples = flags.n_sensitivity_samples;
   out.data = flags.data;
   out.calibration = flags.calibration;
   out.equalize = !flags.no_equalize;
@@ -145,6 +151,9 @@ void print_document(const CompressFlags& flags, const compress::CompressReport& 
                               {"damping", l.damping}});
   out["kept"] = report.kept;
   out["unreached"] = report.unreached;
+  out["sensitivities"] = JsonOut::array();
+  for (const compress::SensitivityReport& s : report.sensitivities)
+    out["sensitivities"].push_back({{"name", s.name}, {"format", s.format}, {"divergence", s.divergence}});
   out["equalizations"] = JsonOut::array();
   for (const compress::EqualizationReport& e : report.equalizations)
     out["equalizations"].push_back({{"reader", e.reader},
@@ -270,6 +279,26 @@ void add_compress_command(CLI::App& program, Action& action) {
   app.add_option("--lm-head", flags->lm_head, "The same of the output layer")
       ->capture_default_str()
       ->type_name("TYPE");
+  CLI::Option* const bits =
+      app.add_option(
+             "--bits", flags->bits,
+             "Bits a weight, scales included, that all linears take on average: each takes the format of "
+             "--choices that costs the answers least")
+          ->check(is_within(1, 16))
+          ->type_name("X");
+  app.add_option("--choices", flags->choices, "Formats to choose from with --bits")
+      ->expected(1)
+      ->take_all()
+      ->delimiter(',')
+      ->needs(bits)
+      ->capture_default_str()
+      ->type_name("TYPE,...");
+  app.add_option("--sensitivity-samples", flags->n_sensitivity_samples,
+                 "Conversations to measure that cost on")
+      ->check(CLI::Range(std::size_t{1}, std::size_t{100000}).description(""))
+      ->needs(bits)
+      ->capture_default_str()
+      ->type_name("N");
   app.add_option("--calibration-samples", flags->calibration.n_samples, "Conversations of DATA to look at")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100000}).description(""))
       ->capture_default_str()

@@ -85,7 +85,7 @@ CalibrationData read_calibration(LoadedModel& model, const fs::path& folder,
   for (std::int64_t i = 0; i < n; ++i) {
     if (progress) progress(i, n);
     const Item& item = items[static_cast<std::size_t>(i * static_cast<std::int64_t>(items.size()) / n)];
-    CalibrationSample sample{prepare(model, item), {}};
+    CalibrationSample sample{.request = prepare(model, item), .row_weights = {}};
     std::vector<std::int32_t> answer;
     if (item.answer.empty()) {
       SamplingParams greedy;
@@ -97,6 +97,7 @@ CalibrationData read_calibration(LoadedModel& model, const fs::path& folder,
     } else {
       answer = model.tokenizer().encode(item.answer, {.add_special_tokens = false});
     }
+    sample.n_answer_tokens = static_cast<std::int64_t>(answer.size());
     append_tokens(sample.request.layout, answer, model.info().n_position_axes);
     sample.row_weights.assign(sample.request.layout.input_ids.size(), 1.0F);
     std::int64_t n_image = 0;
@@ -128,14 +129,34 @@ std::size_t n_shared_pictures(const fs::path& a, const fs::path& b) {
       second.begin(), second.end(), [&](const std::string& digest) { return first.contains(digest); }));
 }
 
-void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder) {
+namespace {
+
+std::unique_ptr<Engine> engine_for_all(LoadedModel& model, const CalibrationData& data) {
   std::size_t longest = 1;
   for (const CalibrationSample& sample : data.samples) longest = std::max(longest, sample.row_weights.size());
-  const auto engine = engine_for(model, static_cast<std::int64_t>(longest) + 1);
+  return engine_for(model, static_cast<std::int64_t>(longest) + 1);
+}
+
+}  // namespace
+
+void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder) {
+  const auto engine = engine_for_all(model, data);
   for (const CalibrationSample& sample : data.samples) {
     recorder.set_row_weights(sample.row_weights);
     engine->forward_prompt(sample.request, &recorder);
   }
+}
+
+std::vector<float> answer_logits(LoadedModel& model, const CalibrationData& data, std::size_t n_samples) {
+  const auto engine = engine_for_all(model, data);
+  std::vector<float> out;
+  for (std::size_t i = 0; i < std::min(n_samples, data.samples.size()); ++i) {
+    const CalibrationSample& sample = data.samples[i];
+    const TensorView logits = engine->forward_prompt(sample.request, nullptr);
+    for (std::int64_t t = logits.dim(0) - 1 - sample.n_answer_tokens; t < logits.dim(0) - 1; ++t)
+      out.insert(out.end(), logits.row(t).cf32(), logits.row(t).cf32() + logits.dim(1));
+  }
+  return out;
 }
 
 }  // namespace triptych::compress

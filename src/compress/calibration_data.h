@@ -15,7 +15,8 @@ namespace triptych::compress {
 /// A prompt with its answer, ready to run, and what each of its rows counts.
 struct CalibrationSample {
   PreparedRequest request;
-  std::vector<float> row_weights;  // [T]
+  std::vector<float> row_weights;    // [T]
+  std::int64_t n_answer_tokens = 0;  // at the end of it
 };
 
 struct CalibrationData {
@@ -43,5 +44,8 @@ std::size_t n_shared_pictures(const std::filesystem::path& a, const std::filesys
 
 /// Runs the model over all samples.
 void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder);
+
+/// Logits [n, V] in front of every token of the answers of the first n_samples, one after another.
+std::vector<float> answer_logits(LoadedModel& model, const CalibrationData& data, std::size_t n_samples);
 
 }  // namespace triptych::compress

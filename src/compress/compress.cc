@@ -5,9 +5,11 @@
 #include <set>
 
 #include "base/error.h"
+#include "compress/budget.h"
 #include "compress/equalize.h"
 #include "compress/gptq.h"
 #include "compress/moments.h"
+#include "evaluation/eval.h"
 #include "io/checkpoint.h"
 #include "tensor/convert.h"
 #include "tensor/quant_codec.h"
@@ -34,7 +36,8 @@ class Compression {
       : from_(std::move(from)),
         options_(options),
         source_(Checkpoint::open(from_, CheckpointOptions{.links = options.load.links})),
-        pool_(options.load.n_threads) {}
+        pool_(options.load.n_threads),
+        formats_of_(options.formats_of) {}
 
   CompressReport run(const fs::path& to) {
     const auto start = std::chrono::steady_clock::now();
@@ -81,29 +84,30 @@ class Compression {
     groups_ = model->model().part_sizes().equalization_groups;
     MomentRecorder recorder(model->model().part_sizes(), pool_, [](const LinearId&) { return false; });
     run_first_sample(*model, recorder);
+    if (options_.bits > 0) choose_formats(*model, recorder);
     std::string block;
-    std::size_t gram_bytes = 0;
+    std::size_t stage_bytes = 0;
     for (const PartSizes::Linear& linear : model->model().part_sizes().linears) {
       const auto format = format_of(linear);
       if (!format) {
         report_.kept.push_back(linear.id.text());
         continue;
       }
-      Planned planned{linear.id, linear.part, *format, linear.matrices, linear.n_rows, linear.weight->n_in()};
+      Planned one = planned(linear, *format);
       // Layers of a tower behind the last one that is read: nothing depends on them.
       if (recorder.channels(linear.id) == nullptr) {
-        unreached_.push_back(std::move(planned));
+        unreached_.push_back(std::move(one));
         continue;
       }
-      const auto bytes = static_cast<std::size_t>(planned.n_in * planned.n_in) * sizeof(float);
+      const std::size_t bytes = gram_bytes(one);
       const std::string& in = recorder.block_of(linear.id);
-      if (stages_.empty() || in != block || gram_bytes + bytes > options_.max_gram_bytes) {
+      if (stages_.empty() || in != block || stage_bytes + bytes > options_.max_gram_bytes) {
         stages_.emplace_back();
-        gram_bytes = 0;
+        stage_bytes = 0;
       }
       block = in;
-      gram_bytes += bytes;
-      stages_.back().push_back(std::move(planned));
+      stage_bytes += bytes;
+      stages_.back().push_back(std::move(one));
     }
     if (stages_.empty()) fail(ErrorCode::kInvalidArgument, "no linear of the model is to be quantized");
   }
@@ -119,9 +123,9 @@ class Compression {
   // Nothing: the linear stays as it is. A head that is the embedding too is rounded when it is written, since
   // the embedding must stay.
   std::optional<QuantFormat> format_of(const PartSizes::Linear& linear) {
-    const auto own = options_.formats_of.find(linear.id.text());
+    const auto own = formats_of_.find(linear.id.text());
     std::optional<QuantFormat> format;
-    if (own != options_.formats_of.end())
+    if (own != formats_of_.end())
       format = own->second;
     else
       format = options_.formats(
@@ -132,6 +136,77 @@ class Compression {
       return std::nullopt;
     }
     return format;
+  }
+
+  // Each linear alone in each format, as it would be written, against the original's answers; then the best
+  // within the budget. Linears that no sample reaches take the smallest format and no part in it.
+  void choose_formats(LoadedModel& original, const MomentRecorder& first) {
+    const std::size_t n_samples = options_.n_sensitivity_samples;
+    const std::vector<float> expected = answer_logits(original, data_, n_samples);
+    const auto vocab = static_cast<std::size_t>(original.info().vocab_size);
+    const auto smaller = [](const QuantFormat& x, const QuantFormat& y) {
+      return x.bits_per_weight(4096) < y.bits_per_weight(4096);
+    };
+    const QuantFormat smallest = *std::min_element(options_.choices.begin(), options_.choices.end(), smaller);
+    std::vector<Planned> linears;
+    double n_weights = 0;
+    for (const PartSizes::Linear& linear : original.model().part_sizes().linears) {
+      if (!format_of(linear)) continue;
+      formats_of_[linear.id.text()] = smallest;
+      if (first.channels(linear.id) == nullptr) continue;
+      linears.push_back(planned(linear, smallest));
+      n_weights += static_cast<double>(linear.weight->n_out() * linear.weight->n_in());
+    }
+    std::vector<std::vector<Choice>> choices(linears.size());
+    for (std::size_t begin = 0, end; begin < linears.size(); begin = end) {
+      std::size_t bytes = 0;
+      for (end = begin; end < linears.size(); ++end) {
+        bytes += gram_bytes(linears[end]);
+        if (bytes > options_.max_gram_bytes && end > begin) break;
+      }
+      measure({linears.data() + begin, end - begin}, expected, vocab, {choices.data() + begin, end - begin});
+    }
+    const std::vector<std::size_t> chosen = choose_within(choices, options_.bits / 8 * n_weights);
+    for (std::size_t i = 0; i < linears.size(); ++i)
+      formats_of_[linears[i].id.text()] = options_.choices[chosen[i]];
+  }
+
+  // The choices of some linears, with their channels equalized. Nothing stays of that.
+  void measure(std::span<const Planned> linears, const std::vector<float>& expected, std::size_t vocab,
+               std::span<std::vector<Choice>> out) {
+    const std::vector<Planned> stage(linears.begin(), linears.end());
+    MomentRecorder recorder = moments_of(stage);
+    const std::size_t n_reported = report_.equalizations.size();
+    if (options_.equalize)
+      for (const EqualizationGroup& group : groups_) equalize(stage, group, recorder);
+    report_.equalizations.resize(n_reported);
+    for (std::size_t i = 0; i < stage.size(); ++i) {
+      tell("sensitivity of " + stage[i].id.text(), 0);
+      Planned one = stage[i];
+      double n = 0;
+      for (const std::int64_t rows : one.n_rows) n += static_cast<double>(rows * one.n_in);
+      for (const QuantFormat& format : options_.choices) {
+        one.format = format;
+        for (std::size_t m = 0; m < one.matrices.size(); ++m)
+          replaced_.matrices[one.matrices[m]] = rounded(one, m, *recorder.gram(one.id));
+        const std::vector<float> got = answer_logits(*open(), data_, options_.n_sensitivity_samples);
+        for (const std::string& name : one.matrices) replaced_.matrices.erase(name);
+        double divergence = 0;
+        for (std::size_t row = 0; row + vocab <= expected.size(); row += vocab)
+          divergence += kl_divergence({expected.data() + row, vocab}, {got.data() + row, vocab});
+        divergence /= static_cast<double>(std::max<std::size_t>(expected.size() / vocab, 1));
+        out[i].push_back({format.bits_per_weight(one.n_in) / 8 * n, divergence});
+        report_.sensitivities.push_back({one.id.text(), format.to_string(), divergence});
+      }
+    }
+    replaced_ = {};
+  }
+
+  static Planned planned(const PartSizes::Linear& linear, const QuantFormat& format) {
+    return {linear.id, linear.part, format, linear.matrices, linear.n_rows, linear.weight->n_in()};
+  }
+  static std::size_t gram_bytes(const Planned& linear) {
+    return static_cast<std::size_t>(linear.n_in * linear.n_in) * sizeof(float);
   }
 
   // A tensor as it is so far, by its published name, in float32.
@@ -147,14 +222,20 @@ class Compression {
     return out;
   }
 
-  void run_stage(const std::vector<Planned>& stage) {
+  // Of the inputs of these linears, with all that is replaced so far.
+  MomentRecorder moments_of(const std::vector<Planned>& stage) {
     std::set<LinearId> wanted;
     for (const Planned& linear : stage) wanted.insert(linear.id);
     const auto model = open();
     MomentRecorder recorder(model->model().part_sizes(), pool_,
-                            [&](const LinearId& id) { return wanted.contains(id); });
+                            [wanted](const LinearId& id) { return wanted.contains(id); });
     run_calibration(*model, data_, recorder);
     recorder.finish();
+    return recorder;
+  }
+
+  void run_stage(const std::vector<Planned>& stage) {
+    MomentRecorder recorder = moments_of(stage);
     if (options_.equalize)
       for (const EqualizationGroup& group : groups_) equalize(stage, group, recorder);
     for (const Planned& linear : stage) round(linear, recorder);
@@ -204,6 +285,17 @@ class Compression {
     }
   }
 
+  // Matrix i of a linear in its format.
+  std::shared_ptr<const QuantizedMatrix> rounded(const Planned& linear, std::size_t i, const Gram& h,
+                                                 GptqReport* report = nullptr) {
+    const Tensor stored = value_of(linear.matrices[i]);
+    const TensorView w = stored.view().reshape({linear.n_rows[i], linear.n_in});
+    if (!options_.gptq || linear.format.two_level)
+      return std::make_shared<QuantizedMatrix>(quantize(w, linear.format, {.clip_to = options_.clip_to}));
+    return std::make_shared<QuantizedMatrix>(
+        gptq(w, h, linear.format, {.damping = options_.damping, .clip_to = options_.clip_to}, pool_, report));
+  }
+
   void round(const Planned& linear, MomentRecorder& recorder) {
     const Gram& h = *recorder.gram(linear.id);
     LinearReport out{.name = linear.id.text(),
@@ -219,14 +311,10 @@ class Compression {
       energy += output_error(w, nothing.view(), h, pool_);
       const Tensor nearest = dequantize(quantize(w, linear.format));
       out.error_nearest += output_error(w, nearest.view(), h, pool_);
-      GptqReport rounded{};
-      auto codes = std::make_shared<QuantizedMatrix>(
-          options_.gptq && !linear.format.two_level
-              ? gptq(w, h, linear.format, {.damping = options_.damping, .clip_to = options_.clip_to}, pool_,
-                     &rounded)
-              : quantize(w, linear.format, {.clip_to = options_.clip_to}));
+      GptqReport report{};
+      auto codes = rounded(linear, i, h, &report);
       out.error += output_error(w, dequantize(*codes).view(), h, pool_);
-      out.damping = std::max(out.damping, rounded.damping);
+      out.damping = std::max(out.damping, report.damping);
       out.n_weights += w.numel();
       replaced_.tensors.erase(name);
       replaced_.matrices[name] = std::move(codes);
@@ -251,6 +339,7 @@ class Compression {
   const CompressOptions& options_;
   Checkpoint source_;
   ThreadPool pool_;
+  std::map<std::string, QuantFormat> formats_of_;
   CalibrationData data_;
   std::vector<EqualizationGroup> groups_;
   std::vector<std::vector<Planned>> stages_;

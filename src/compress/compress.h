@@ -21,6 +21,11 @@ struct CompressOptions {
   LoadOptions load;       // how the checkpoint is opened; weight_formats must be empty
   WeightFormats formats;  // what its parts become
   std::map<std::string, QuantFormat> formats_of = {};  // of single linears (LinearId::text), before `formats`
+  /// Bits a weight that all linears together may take on average, scales included; 0: each takes its format
+  /// of `formats`. Then each takes one of `choices`, by what it costs in divergence (compress/budget.h).
+  double bits = 0;
+  std::vector<QuantFormat> choices = {};
+  std::size_t n_sensitivity_samples = 64;
   std::filesystem::path data;
   CalibrationOptions calibration;
   bool equalize = true;
@@ -44,6 +49,12 @@ struct LinearReport {
   double damping = 0;
 };
 
+/// What one linear alone costs in a format: mean divergence of the answers' tokens, in nats.
+struct SensitivityReport {
+  std::string name, format;
+  double divergence = 0;
+};
+
 struct EqualizationReport {
   std::string reader;
   double activation_power = 0, weight_power = 0;
@@ -52,6 +63,7 @@ struct EqualizationReport {
 
 struct CompressReport {
   std::vector<LinearReport> linears;
+  std::vector<SensitivityReport> sensitivities;
   std::vector<EqualizationReport> equalizations;
   std::vector<std::string> kept;       // linears that stay floats
   std::vector<std::string> unreached;  // that no sample reaches: rounded to nearest
