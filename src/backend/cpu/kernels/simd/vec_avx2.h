@@ -251,8 +251,8 @@ TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
   }
 }
 
-/// The sums of four vectors' lanes.
-#define TRIPTYCH_HAS_SUM4
+/// The sums of four vectors' lanes: pairs of neighbours in kSum4Order, then pairs of these, and so on.
+constexpr int kSum4Order[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7};
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
   const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
   _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));

@@ -74,8 +74,8 @@ TRIPTYCH_INLINE float vmax_lane(Vf v) {
   return _mm_cvtss_f32(q);
 }
 
-/// The sums of four vectors' lanes.
-#define TRIPTYCH_HAS_SUM4
+/// The sums of four vectors' lanes: pairs of neighbours in kSum4Order, then pairs of these, and so on.
+constexpr int kSum4Order[kLanes] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
   __m256 h[4];
   TRIPTYCH_UNROLL

@@ -279,8 +279,8 @@ TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
   }
 }
 
-/// The sums of four vectors' lanes.
-#define TRIPTYCH_HAS_SUM4
+/// The sums of four vectors' lanes: pairs of neighbours in kSum4Order, then pairs of these, and so on.
+constexpr int kSum4Order[kLanes] = {0, 4, 1, 5, 2, 6, 3, 7};
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
   float32x4_t s[4];
   TRIPTYCH_UNROLL
