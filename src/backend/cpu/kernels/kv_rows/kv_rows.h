@@ -39,14 +39,14 @@ struct KvOffset {
   uint16_t channel;
   uint16_t value;
 };
-/// So many channels of n can be above four times the root mean square of all.
-static constexpr ptrdiff_t kv_max_offsets(ptrdiff_t n) { return (n - 1) / 16; }
+/// Of n channels so many at most.
+static constexpr ptrdiff_t kv_max_offsets(ptrdiff_t n) { return n / 16; }
 inline constexpr ptrdiff_t kKvMaxChannels = 65536;
 
 struct KvRowKernels {
   const char* name;
-  /// offsets [kv_max_offsets(n)]: the channels with |x[i]| above four times the row's root mean square, in
-  /// order, each with x[i]. n <= kKvMaxChannels.
+  /// offsets [kv_max_offsets(n)]: the largest channels, as long as |x[i]| is above four times the root mean
+  /// square of those that are left, each with x[i]. n <= kKvMaxChannels.
   void (*choose_offsets)(ptrdiff_t n, const float* x, KvOffset* offsets);
   /// row = codes of x - offset; `offset` is null or [n] bfloat16.
   void (*encode)(KvCode code, ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* row);

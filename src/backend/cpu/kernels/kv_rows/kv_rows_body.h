@@ -31,20 +31,37 @@ constexpr float kSmallest = 1e-34F;  // below, an inverse could be infinite: suc
 
 void choose_offsets(ptrdiff_t n, const float* x, KvOffset* offsets) {
   // Sixteen sums in a fixed order: the bits do not depend on the width of vectors.
-  float sums[16] = {};
+  double sums[16] = {};
   ptrdiff_t i = 0;
   for (; i + 16 <= n; i += 16)
-    for (int lane = 0; lane < 16; ++lane) sums[lane] += x[i + lane] * x[i + lane];
-  for (int lane = 0; i < n; ++i, ++lane) sums[lane] += x[i] * x[i];
-  float total = 0;
-  for (int lane = 0; lane < 16; ++lane) total += sums[lane];
-  const float limit = 16 * total / static_cast<float>(n);  // (4 rms)^2
-  const bool usable = bits_of(limit) < kInfinityBits;
+    for (int lane = 0; lane < 16; ++lane) {
+      const double v = static_cast<double>(x[i + lane]);
+      sums[lane] += v * v;
+    }
+  for (int lane = 0; i < n; ++i, ++lane) sums[lane] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  double rest = 0;  // squares of what was not taken
+  for (int lane = 0; lane < 16; ++lane) rest += sums[lane];
   const ptrdiff_t most = kv_max_offsets(n);
-  ptrdiff_t n_found = 0;
-  for (ptrdiff_t j = 0; usable && j < n && n_found < most; ++j)
-    if (x[j] * x[j] > limit) offsets[n_found++] = {static_cast<uint16_t>(j), to_bf16(x[j])};
-  for (; n_found < most; ++n_found) offsets[n_found] = {0, 0};
+  ptrdiff_t n_taken = 0;
+  for (; n_taken < most; ++n_taken) {
+    ptrdiff_t at = -1;
+    double largest = 0;
+    for (ptrdiff_t j = 0; j < n; ++j) {
+      bool taken = false;
+      for (ptrdiff_t t = 0; t < n_taken; ++t) taken = taken || offsets[t].channel == j;
+      const double square = static_cast<double>(x[j]) * static_cast<double>(x[j]);
+      if (taken || !(square > largest)) continue;
+      largest = square;
+      at = j;
+    }
+    rest -= largest;
+    const double mean = (rest > 0 ? rest : 0) / static_cast<double>(n - n_taken - 1);
+    // What a bfloat16 cannot hold is no constant, nor are NaN and infinity.
+    if (at < 0 || !(largest > 16 * mean) || !(largest < 1e76)) break;
+    offsets[n_taken] = {static_cast<uint16_t>(at), to_bf16(x[at])};
+    if (offsets[n_taken].value == 0) break;
+  }
+  for (; n_taken < most; ++n_taken) offsets[n_taken] = {0, 0};
 }
 
 inline float less_offset(const float* x, const uint16_t* offset, ptrdiff_t i) {
