@@ -34,6 +34,9 @@ struct ModelOptions {
   bool check_numerics = false;  // steps throw Error at the first infinity or NaN and name its layer; slower
   /// Use the token embedding as output layer though the checkpoint does not say so.
   bool tie_word_embeddings = false;
+  /// An answer has the same bits alone, beside any others, in any cut of its prompt, and with prefixes and
+  /// pictures kept from earlier requests; "activations" has no effect then.
+  bool batch_invariant = false;
   /// Checkpoint directory of a CLIP tower, for original LLaVA-1.5 checkpoints, which hold none.
   std::string vision_tower = {};
   /// Called by open() while weights are converted or quantized, with bytes of the checkpoint; may be empty.

@@ -57,6 +57,7 @@ LoadOptions to_load_options(const ModelOptions& options) {
   out.pin_threads = options.pin_threads;
   set_weight_types(out, options.weights, options.vision_weights, options.lm_head);
   out.exact_groups = options.exact_groups;
+  out.batch_invariant = options.batch_invariant;
   out.bf16_activations = choice("activations", options.activations, "bf16", "fp32").value_or(false);
   out.int8_vision_attention = choice("vision_attention", options.vision_attention, "int8", "fp32");
   out.static_vision_inputs = choice("vision_activations", options.vision_activations, "static", "dynamic");

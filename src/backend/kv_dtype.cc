@@ -44,9 +44,9 @@ std::int64_t kv_row_size_bytes(KvDType dtype, int head_dim) noexcept {
       return 2 * n;
     case KvDType::kInt8:
     case KvDType::kFp8:
-      return (n + 3) / 4 * 4 + 4;
+      return (n + 3) / 4 * 4 + 2;
     case KvDType::kInt4:
-      return (n + 31) / 32 * 20;
+      return (n + 63) / 64 * 4 + (n + 31) / 32 * 16;
   }
   return 0;
 }

@@ -13,7 +13,7 @@ enum class KvDType {
   kBF16,
   kInt8,  // 8-bit integers, a scale per token and head
   kFp8,   // E4M3 floats, a scale per token and head
-  kInt4,  // 4-bit integers, a step and a minimum per token, head and 32 channels
+  kInt4,  // 4-bit integers, a step and a minimum per token, head and 64 channels
 };
 
 /// "fp32", "fp16", "bf16", "int8", "fp8" or "int4".

@@ -98,6 +98,11 @@ void ModelFlags::add_to(CLI::App& app, bool model_required) {
   app.add_flag("--exact-groups", exact_groups,
                "int4: multiply prompts with the groups' own scales, slower; else panels become 8-bit first")
       ->group(help_group::kWeights);
+  app.add_flag(
+         "--batch-invariant", batch_invariant,
+         "The same bits of an answer alone, beside others, and with what earlier requests left in caches; "
+         "slower prompts")
+      ->group(help_group::kMachine);
   app.add_flag("--check-numerics", check_numerics,
                "Stop at the first infinity or NaN among the activations and name its layer; slower")
       ->group(help_group::kMachine);
@@ -129,6 +134,7 @@ api::ModelOptions ModelFlags::model_options() const {
           .exact_groups = exact_groups,
           .check_numerics = check_numerics,
           .tie_word_embeddings = tie_word_embeddings,
+          .batch_invariant = batch_invariant,
           .vision_tower = vision_tower};
 }
 

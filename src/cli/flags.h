@@ -38,6 +38,7 @@ struct ModelFlags {
   bool quiet = false;
   std::string vision_weights, lm_head;  // empty: as `dtype`, and int8 beside int4
   bool exact_groups = false;
+  bool batch_invariant = false;
   std::string vision_attention = "auto";
   std::string vision_activations = "auto";
   std::string activations = "auto";

@@ -15,6 +15,7 @@ namespace triptych::cpu {
 namespace {
 
 using kernels::kAttentionMaxRows;
+using kernels::KvOffset;
 constexpr int kMaxRows = std::max(kAttentionMaxRows, kS8AttentionMaxRows);
 
 // Query rows of one key/value head: token t (of n_tokens) and each head of the group, heads inner.
@@ -35,7 +36,7 @@ struct QueryBlock {
 // Query rows of a block at most.
 std::int64_t block_rows(const Runtime& runtime, AttentionAlgorithm algorithm) {
   if (algorithm == AttentionAlgorithm::kInt8) return kS8AttentionMaxRows;
-  return float_attention_rows(runtime.attention.max_rows, runtime.attention.few_rows, runtime.policy);
+  return runtime.attention.max_rows;
 }
 
 void run_block(const Runtime& runtime, const QueryBlock& b, const kernels::KeyValueRows& kv, float* scratch) {
@@ -129,7 +130,12 @@ CpuKvCache::CpuKvCache(const KvGeometry& g) : geometry_(g) {
   if (g.dtype == KvDType::kFp8) code_ = kernels::KvCode::kFp8;
   if (g.dtype == KvDType::kInt4) code_ = kernels::KvCode::kInt4;
   const auto row = static_cast<std::size_t>(kv_row_size_bytes(g.dtype, g.head_dim));
-  if (quantized()) offset_bytes_ = ceil_div(2 * std::int64_t{g.head_dim}, 4) * 4;  // bfloat16
+  if (quantized()) {
+    if (g.head_dim > kernels::kKvMaxChannels)
+      fail(ErrorCode::kUnsupported, "key/value cache: heads of {} channels; quantized ones have up to {}",
+           g.head_dim, kernels::kKvMaxChannels);
+    offset_bytes_ = kernels::kv_max_offsets(g.head_dim) * static_cast<std::ptrdiff_t>(sizeof(KvOffset));
+  }
   const std::size_t values = product_bytes(row, static_cast<std::size_t>(g.page_tokens));
   const std::size_t head = 2 * values + static_cast<std::size_t>(offset_bytes_);
   const std::size_t layer = product_bytes(head, static_cast<std::size_t>(g.n_kv_heads));
@@ -153,7 +159,7 @@ void CpuKvCache::hold(std::span<const std::int32_t> slots) {
     const AllocationScope scope(AllocationKind::kKvPage);
     page = MemoryPool::process().allocate(page_bytes_);
     // A sequence may begin in the middle of its page: no offsets then.
-    for (int layer = 0; layer < geometry_.n_layers && quantized(); ++layer)
+    for (int layer = 0; layer < geometry_.n_layers && offset_bytes_ > 0; ++layer)
       for (int h = 0; h < geometry_.n_kv_heads; ++h)
         std::memset(page + keys_in_page(layer, h) - offset_bytes_, 0,
                     static_cast<std::size_t>(offset_bytes_));
@@ -321,29 +327,40 @@ void attention(Runtime& runtime, const AttentionArgs& args, const TensorView& y)
   const std::int64_t n_kv_heads = args.k.dim(1);
   const std::int64_t group = args.q.dim(1) / n_kv_heads;
   const std::size_t n_segments = args.cu_q.size() - 1;
-  const AttentionAlgorithm algorithm =
-      segment_attention_algorithm({static_cast<std::int64_t>(n_segments), args.q.dim(0) * group,
-                                   args.k.dim(0), runtime.attention.few_rows},
-                                  runtime.features, runtime.policy);
-  const BlockSplit split = split_rows(runtime, group, args.q.dim(0) * args.q.dim(1), algorithm);
+  const auto n_queries = [&](std::size_t s) -> std::int64_t { return args.cu_q[s + 1] - args.cu_q[s]; };
+  const auto n_keys = [&](std::size_t s) -> std::int64_t { return args.cu_k[s + 1] - args.cu_k[s]; };
+  const auto algorithm_of = [&](std::size_t s) {
+    return segment_attention_algorithm(n_queries(s) * group, n_keys(s), runtime.features, runtime.policy);
+  };
+  bool any_int8 = false;
+  for (std::size_t s = 0; s < n_segments; ++s)
+    any_int8 = any_int8 || algorithm_of(s) == AttentionAlgorithm::kInt8;
+  const std::int64_t n_rows = args.q.dim(0) * args.q.dim(1);
+  const BlockSplit in_floats = split_rows(runtime, group, n_rows, AttentionAlgorithm::kFloat);
+  const BlockSplit in_int8 = split_rows(runtime, group, n_rows, AttentionAlgorithm::kInt8);
+  const auto split_of = [&](std::size_t s) -> const BlockSplit& {
+    return algorithm_of(s) == AttentionAlgorithm::kInt8 ? in_int8 : in_floats;
+  };
   std::int64_t n_blocks = 0;
-  for (std::size_t s = 0; s < n_segments; ++s) n_blocks += split.count(args.cu_q[s + 1] - args.cu_q[s]);
-  const PlainRows operands =
-      algorithm == AttentionAlgorithm::kInt8 ? quantized_rows(runtime, args) : float_rows(args);
-  runtime.reserve_thread_scratch(block_scratch_floats(static_cast<int>(args.q.dim(2)), algorithm));
+  for (std::size_t s = 0; s < n_segments; ++s) n_blocks += split_of(s).count(n_queries(s));
+  const PlainRows floats = float_rows(args);
+  const PlainRows bytes = any_int8 ? quantized_rows(runtime, args) : floats;
+  runtime.reserve_thread_scratch(block_scratch_floats(
+      static_cast<int>(args.q.dim(2)), any_int8 ? AttentionAlgorithm::kInt8 : AttentionAlgorithm::kFloat));
   runtime.parallel_each(n_blocks * n_kv_heads, [&](std::int64_t index, int thread) {
     const std::int64_t head = index % n_kv_heads;
     std::int64_t block = index / n_kv_heads;
     std::size_t s = 0;
-    for (; block >= split.count(args.cu_q[s + 1] - args.cu_q[s]); ++s)
-      block -= split.count(args.cu_q[s + 1] - args.cu_q[s]);
-    const std::int64_t n_q = args.cu_q[s + 1] - args.cu_q[s];
-    const std::int64_t n_k = args.cu_k[s + 1] - args.cu_k[s];
-    const std::int64_t begin = split.begin(n_q, block);
-    run_block(runtime,
-              {&args.q, &y, args.cu_q[s] + begin, split.size(n_q, block), group, head,
-               args.causal ? n_k - n_q + begin + 1 : n_k, args.causal, args.scale, algorithm},
-              operands.rows(args.cu_k[s], head), runtime.thread_scratch(thread));
+    for (; block >= split_of(s).count(n_queries(s)); ++s) block -= split_of(s).count(n_queries(s));
+    const BlockSplit& split = split_of(s);
+    const AttentionAlgorithm algorithm = algorithm_of(s);
+    const std::int64_t begin = split.begin(n_queries(s), block);
+    const PlainRows& operands = algorithm == AttentionAlgorithm::kInt8 ? bytes : floats;
+    run_block(
+        runtime,
+        {&args.q, &y, args.cu_q[s] + begin, split.size(n_queries(s), block), group, head,
+         args.causal ? n_keys(s) - n_queries(s) + begin + 1 : n_keys(s), args.causal, args.scale, algorithm},
+        operands.rows(args.cu_k[s], head), runtime.thread_scratch(thread));
   });
 }
 
@@ -371,17 +388,22 @@ struct Append {
   }
 };
 
-// Token t quantized. Its page's offsets were chosen before.
-void append_quantized(const Runtime& runtime, const Append& a, std::int64_t t) {
+// Token t quantized. Its page's offsets were chosen before. `rest` [head_dim] is room for a key without them.
+void append_quantized(const Runtime& runtime, const Append& a, std::int64_t t, float* rest) {
   const CpuKvCache& cache = *a.cache;
   const int head_dim = cache.geometry().head_dim;
   const std::ptrdiff_t at = a.row_in_page(t) * cache.row_bytes();
   for (int h = 0; h < cache.geometry().n_kv_heads; ++h) {
     std::byte* keys = a.page_at(t) + cache.keys_in_page(a.layer, h);
     std::byte* values = a.page_at(t) + cache.values_in_page(a.layer, h);
-    runtime.kv_rows.encode(cache.code(), head_dim, a.key(t, h),
-                           reinterpret_cast<const std::uint16_t*>(keys - cache.offset_bytes()),
-                           reinterpret_cast<std::uint8_t*>(keys + at));
+    const std::span<const KvOffset> offsets = cache.offsets_before(keys);
+    const float* key = a.key(t, h);
+    if (!offsets.empty() && offsets.front().value != 0) {
+      std::copy(key, key + head_dim, rest);
+      for (const KvOffset& offset : offsets) rest[offset.channel] -= bf16_to_f32(offset.value);
+      key = rest;
+    }
+    runtime.kv_rows.encode(cache.code(), head_dim, key, nullptr, reinterpret_cast<std::uint8_t*>(keys + at));
     runtime.kv_rows.encode(cache.code(), head_dim, a.value(t, h), nullptr,
                            reinterpret_cast<std::uint8_t*>(values + at));
   }
@@ -403,10 +425,9 @@ void choose_offsets(const Runtime& runtime, const Append& a) {
   for (std::int64_t t = 0; t < a.k->dim(0); ++t) {
     if (a.row_in_page(t) != 0) continue;
     for (int h = 0; h < cache.geometry().n_kv_heads; ++h)
-      runtime.kv_rows.choose_offset(
+      runtime.kv_rows.choose_offsets(
           cache.geometry().head_dim, a.key(t, h),
-          reinterpret_cast<std::uint16_t*>(a.page_at(t) + cache.keys_in_page(a.layer, h) -
-                                           cache.offset_bytes()));
+          cache.offsets_before(a.page_at(t) + cache.keys_in_page(a.layer, h)).data());
   }
 }
 
@@ -416,11 +437,13 @@ void kv_append(Runtime& runtime, CpuKvCache& cache, int layer, const TensorView&
                std::span<const std::int32_t> slots) {
   cache.hold(slots);
   const Append append{&cache, layer, &k, &v, slots};
-  if (cache.quantized()) choose_offsets(runtime, append);
+  if (cache.offset_bytes() > 0) choose_offsets(runtime, append);
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(cache.geometry().head_dim));
   const std::int64_t cost_bytes = k.dim(1) * k.dim(2) * 16;
-  runtime.parallel(k.dim(0), cost_bytes, [&](std::int64_t begin, std::int64_t end, int) {
+  runtime.parallel(k.dim(0), cost_bytes, [&](std::int64_t begin, std::int64_t end, int thread) {
     for (std::int64_t t = begin; t < end; ++t)
-      cache.quantized() ? append_quantized(runtime, append, t) : append_elements(runtime, append, t);
+      cache.quantized() ? append_quantized(runtime, append, t, runtime.thread_scratch(thread))
+                        : append_elements(runtime, append, t);
   });
 }
 
@@ -429,7 +452,8 @@ PagedPlan plan_paged_attention(const Runtime& runtime, const CpuKvCache& cache,
   const KvGeometry& g = cache.geometry();
   PagedPlan out;
   out.group = q.dim(1) / g.n_kv_heads;
-  out.algorithm = paged_attention_algorithm(g.dtype == KvDType::kInt8, runtime.features, runtime.policy);
+  out.algorithm =
+      paged_attention_algorithm(g.dtype == KvDType::kInt8, out.group, runtime.features, runtime.policy);
   const BlockSplit split = split_rows(runtime, out.group, q.dim(0) * q.dim(1), out.algorithm);
   out.max_tokens = split.max_tokens();
   for (const KvSequence& s : sequences) out.n_blocks += split.count(s.n_rows);

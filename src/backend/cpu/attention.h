@@ -11,7 +11,7 @@ namespace triptych::cpu {
 
 /// A page is a block of the memory pool, taken when it is first written: [layer][key or value][head]
 /// [page_tokens][row], so that one head's rows follow each other. A row is head_dim elements, or of quantized
-/// types what kernels/kv_rows says; then the offsets of a page's keys lie before each head's rows.
+/// types what kernels/kv_rows says; then the offsets of a page's keys (KvOffset) lie before each head's rows.
 class CpuKvCache final : public KvCache {
  public:
   explicit CpuKvCache(const KvGeometry& geometry);
@@ -36,6 +36,11 @@ class CpuKvCache final : public KvCache {
   std::ptrdiff_t row_bytes() const noexcept { return row_bytes_; }
   /// The offsets of a page's keys are so far before its first row; 0: it has none.
   std::ptrdiff_t offset_bytes() const noexcept { return offset_bytes_; }
+  /// Those before a head's first key row.
+  std::span<kernels::KvOffset> offsets_before(std::byte* keys) const noexcept {
+    return {reinterpret_cast<kernels::KvOffset*>(keys - offset_bytes_),
+            static_cast<std::size_t>(offset_bytes_) / sizeof(kernels::KvOffset)};
+  }
 
  private:
   KvGeometry geometry_;

@@ -75,14 +75,22 @@ struct Chunk {
   struct Run {  // keys of a page that has offsets
     int begin;
     int n;
-    const std::uint16_t* offset;
+    const kernels::KvOffset* offsets;
   } runs[kS8ChunkKeys];
 };
 
-const std::uint16_t* offset_of(const AttentionBlock& a, const void* first_row) {
-  const auto* offset =
-      reinterpret_cast<const std::uint16_t*>(static_cast<const char*>(first_row) - a.kv.offset_bytes);
-  return std::any_of(offset, offset + a.head_dim, [](std::uint16_t x) { return x != 0; }) ? offset : nullptr;
+// Null: none.
+const kernels::KvOffset* offsets_of(const AttentionBlock& a, const void* first_row) {
+  if (a.kv.offset_bytes == 0) return nullptr;
+  const auto* offsets =
+      reinterpret_cast<const kernels::KvOffset*>(static_cast<const char*>(first_row) - a.kv.offset_bytes);
+  return offsets->value != 0 ? offsets : nullptr;
+}
+
+float scale_at(const char* row, std::int64_t at) {
+  std::uint16_t bits;
+  std::memcpy(&bits, row + at, sizeof bits);
+  return bf16_to_f32(bits);
 }
 
 // Neighbouring rows of keys and values.
@@ -106,17 +114,17 @@ void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chu
   const void* keys[kS8ChunkKeys];
   const void* values[kS8ChunkKeys];
   const auto& kv = a.kv;
-  const std::int64_t at_scale = round_up(a.head_dim, 4);
+  const std::int64_t at_scale = kernels::kv_scale_at(a.head_dim);
   chunk.n_runs = 0;
   for (int j = 0; j < chunk.n;) {
     RowRun run = rows_at(kv, chunk.begin + j, chunk.begin + chunk.n);
-    const std::uint16_t* offset = kv.offset_bytes == 0 ? nullptr : offset_of(a, run.page);
-    if (offset != nullptr) chunk.runs[chunk.n_runs++] = {j, run.n, offset};
+    if (const kernels::KvOffset* offsets = offsets_of(a, run.page); offsets != nullptr)
+      chunk.runs[chunk.n_runs++] = {j, run.n, offsets};
     for (int i = 0; i < run.n; ++i, ++j, run.key += kv.k_stride, run.value += kv.v_stride) {
       keys[j] = run.key;
       values[j] = run.value;
-      std::memcpy(s.key_scales + j, run.key + at_scale, 4);
-      std::memcpy(s.value_scales + j, run.value + at_scale, 4);
+      s.key_scales[j] = scale_at(run.key, at_scale);
+      s.value_scales[j] = scale_at(run.value, at_scale);
     }
   }
   std::fill(s.key_scales + chunk.n, s.key_scales + kS8ChunkKeys, 0.0F);
@@ -130,24 +138,14 @@ void load_chunk(const Runtime& runtime, const AttentionBlock& a, Scratch& s, Chu
         {chunk.n, a.head_dim, column, values, s.values + std::int64_t{column} * kS8ChunkKeys});
 }
 
-// In lanes, so that compilers make vectors of it.
-float dot(const float* x, const std::uint16_t* bf16, int n) {
-  constexpr int kLanes = 16;
-  float sums[kLanes] = {};
-  int i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    for (int j = 0; j < kLanes; ++j) sums[j] += x[i + j] * bf16_to_f32(bf16[i + j]);
-  for (; i < n; ++i) sums[0] += x[i] * bf16_to_f32(bf16[i]);
-  float out = 0;
-  for (const float sum : sums) out += sum;
-  return out;
-}
-
 // scores += q offset
 void add_offsets(const AttentionBlock& a, const Chunk& chunk, int n, int row, float* scores) {
   for (int i = 0; i < chunk.n_runs && chunk.runs[i].begin < n; ++i) {
     const Chunk::Run& run = chunk.runs[i];
-    const float product = a.scale * kLog2E * dot(a.q[row], run.offset, a.head_dim);
+    float product = 0;
+    for (int e = 0; e < kernels::kv_max_offsets(a.head_dim) && run.offsets[e].value != 0; ++e)
+      product += a.q[row][run.offsets[e].channel] * bf16_to_f32(run.offsets[e].value);
+    product *= a.scale * kLog2E;
     for (int j = run.begin; j < std::min(run.begin + run.n, n); ++j) scores[j] += product;
   }
 }

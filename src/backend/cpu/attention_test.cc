@@ -158,16 +158,32 @@ void through_cache(kernels::KvCode code, int page_tokens, Tensor& k, Tensor& v) 
   const std::int64_t d = k.shape().dim(2);
   std::vector<std::uint8_t> row(static_cast<std::size_t>(kernels::kv_row_bytes(code, d)));
   for (std::int64_t h = 0; h < k.shape().dim(1); ++h) {
-    std::vector<std::uint16_t> offset(static_cast<std::size_t>(d));
+    std::vector<kernels::KvOffset> offsets(static_cast<std::size_t>(kernels::kv_max_offsets(d)));
     for (std::int64_t t = 0; t < k.shape().dim(0); ++t) {
       float* key = k.f32() + (t * k.shape().dim(1) + h) * d;
       float* value = v.f32() + (t * k.shape().dim(1) + h) * d;
-      if (t % page_tokens == 0) codec.choose_offset(d, key, offset.data());
-      codec.encode(code, d, key, offset.data(), row.data());
-      codec.decode(code, d, row.data(), offset.data(), key);
+      if (t % page_tokens == 0) codec.choose_offsets(d, key, offsets.data());
+      for (const auto& one : offsets) key[one.channel] -= bf16_to_f32(one.value);
+      codec.encode(code, d, key, nullptr, row.data());
+      codec.decode(code, d, row.data(), nullptr, key);
+      for (const auto& one : offsets) key[one.channel] += bf16_to_f32(one.value);
       codec.encode(code, d, value, nullptr, row.data());
       codec.decode(code, d, row.data(), nullptr, value);
     }
+  }
+}
+
+// What a page of 64 tokens takes, offsets and all.
+TEST(CpuAttention, BytesOfQuantizedCaches) {
+  const auto cpu = backend(1);
+  const auto bytes = [&](KvDType dtype, int head_dim) {
+    return static_cast<double>(cpu->make_kv_cache({24, 2, head_dim, 64, 10, dtype})->bytes());
+  };
+  for (const int head_dim : {64, 128, 256}) {
+    const double half = bytes(KvDType::kF16, head_dim);
+    EXPECT_LE(bytes(KvDType::kInt8, head_dim), 0.52 * half) << head_dim;
+    EXPECT_LE(bytes(KvDType::kFp8, head_dim), 0.52 * half) << head_dim;
+    EXPECT_LE(bytes(KvDType::kInt4, head_dim), 0.30 * half) << head_dim;
   }
 }
 
@@ -182,7 +198,7 @@ TEST(CpuAttention, QuantizedCachesHoldWhatTheirRowsSay) {
         const int n = 330;
         const auto cache = cpu->make_kv_cache({3, hkv, d, page_tokens, 160, dtype});
         EXPECT_LE(static_cast<std::int64_t>(cache->bytes()),
-                  3 * 160 * hkv * (2 * page_tokens * kv_row_size_bytes(dtype, d) + 2 * d + 4));
+                  3 * 160 * hkv * (2 * page_tokens * kv_row_size_bytes(dtype, d) + d / 4));
         const Tensor q = random_tensor({n, 4, d}, 1);
         Tensor k = random_tensor({n, hkv, d}, 2);
         for (std::int64_t t = 0; t < n; ++t) k.f32()[t * hkv * d + 7] += 60.0F;  // a biased channel of head 0
@@ -286,6 +302,9 @@ TEST(CpuAttention, PagesTakeMemoryWhenWrittenAndGiveItBack) {
   // A page that is a slab's object, and one that is a span.
   for (const auto& [n_layers, dtype] : {std::pair(3, KvDType::kInt8), std::pair(700, KvDType::kF16)}) {
     const auto cache = cpu->make_kv_cache({n_layers, 2, 24, 16, 5, dtype});
+    const std::int32_t first_slot[] = {0};
+    cpu->kv_append(*cpu->make_kv_cache({1, 2, 24, 16, 5, dtype}), 0, k.view().rows(0, 1), k.view().rows(0, 1),
+                   first_slot);  // takes scratch memory
     const std::size_t page_bytes = cache->bytes() / 5;
     const auto granted = [] { return MemoryPool::process().stats().granted_bytes; };
     const std::size_t before = granted();

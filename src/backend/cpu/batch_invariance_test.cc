@@ -17,13 +17,13 @@ namespace {
 constexpr std::int64_t kK = 160;
 constexpr std::int64_t kN = 192;
 
-std::unique_ptr<Backend> invariant_backend(CpuFeatures features) {
+std::unique_ptr<Backend> invariant_backend(CpuFeatures features, bool int8_attention = true) {
   CpuBackendOptions options;
   options.n_threads = 2;
   options.isa = features;
   options.policy.batch_invariant = true;
   options.policy.bf16_activations = true;
-  options.policy.int8_attention = true;
+  options.policy.int8_attention = int8_attention;
   return make_cpu_backend(options);
 }
 
@@ -98,40 +98,43 @@ TEST(BatchInvariance, ASegmentDoesNotSeeItsNeighbours) {
   const Tensor k = random_tensor({640, 2, kD}, 2);
   const Tensor v = random_tensor({640, 2, kD}, 3);
   for (const Isa isa : usable_isas())
-    for (const bool causal : {false, true}) {
-      const auto cpu = invariant_backend(isa);
-      EXPECT_FALSE(cpu->attends_in_int8(std::nullopt));
-      Tensor all(DType::kF32, {640, kHeads, kD});
-      TensorView view = all.view();
-      cpu->attention(attention_args(q, k, v, cu, cu, causal), view);
-      for (std::size_t s = 0; s + 1 < cu.size(); ++s) {
-        const auto rows = [&](const Tensor& x) { return x.view().rows(cu[s], cu[s + 1]); };
-        const std::int32_t n = cu[s + 1] - cu[s];
-        // The whole segment, and its last query alone: both see the same keys.
-        for (const std::int32_t n_queries : {n, 1}) {
-          const std::vector<std::int32_t> cu_q = {0, n_queries};
-          const std::vector<std::int32_t> cu_k = {0, n};
-          Tensor y(DType::kF32, {n_queries, kHeads, kD});
-          TensorView out = y.view();
-          cpu->attention(attention_args(q.view().rows(cu[s + 1] - n_queries, cu[s + 1]), rows(k), rows(v),
-                                        cu_q, cu_k, causal),
-                         out);
-          const float* expected = all.view().row(cu[s + 1] - n_queries).cf32();
-          ASSERT_TRUE(std::equal(y.f32(), y.f32() + y.view().numel(), expected))
-              << to_string(isa) << ", segment " << s << ", " << n_queries << " queries";
+    for (const bool causal : {false, true})
+      for (const bool int8 : {false, true}) {
+        const auto cpu = invariant_backend(isa, int8);
+        Tensor all(DType::kF32, {640, kHeads, kD});
+        TensorView view = all.view();
+        cpu->attention(attention_args(q, k, v, cu, cu, causal), view);
+        for (std::size_t s = 0; s + 1 < cu.size(); ++s) {
+          const auto rows = [&](const Tensor& x) { return x.view().rows(cu[s], cu[s + 1]); };
+          const std::int32_t n = cu[s + 1] - cu[s];
+          // The whole segment; and in floats its last query alone, which sees the same keys.
+          for (const std::int32_t n_queries : {n, int8 ? n : 1}) {
+            const std::vector<std::int32_t> cu_q = {0, n_queries};
+            const std::vector<std::int32_t> cu_k = {0, n};
+            Tensor y(DType::kF32, {n_queries, kHeads, kD});
+            TensorView out = y.view();
+            cpu->attention(attention_args(q.view().rows(cu[s + 1] - n_queries, cu[s + 1]), rows(k), rows(v),
+                                          cu_q, cu_k, causal),
+                           out);
+            const float* expected = all.view().row(cu[s + 1] - n_queries).cf32();
+            ASSERT_TRUE(std::equal(y.f32(), y.f32() + y.view().numel(), expected))
+                << to_string(isa) << ", segment " << s << ", " << n_queries << " queries, int8 " << int8;
+          }
         }
       }
-    }
 }
 
 // A sequence of 70 tokens in a cache, in steps of `step` tokens; with another sequence in every step, or not.
-std::vector<float> through_cache(Backend& cpu, KvDType dtype, int step, bool beside) {
-  constexpr int kTokens = 70, kHeads = 10, kKvHeads = 2, kD = 40, kPage = 16;
+std::vector<float> through_cache(Backend& cpu, KvDType dtype, int kv_heads, int window, int step,
+                                 bool beside) {
+  constexpr int kTokens = 150, kHeads = 10, kD = 40, kPage = 16;
+  const int kKvHeads = kv_heads;
   const Tensor q = random_tensor({kTokens, kHeads, kD}, 1);
-  const Tensor k = random_tensor({kTokens, kKvHeads, kD}, 2);
+  Tensor k = random_tensor({kTokens, kKvHeads, kD}, 2);
+  for (std::int64_t t = 0; t < kTokens; ++t) k.f32()[t * kKvHeads * kD + 11] += 70.0F;  // taken out by pages
   const Tensor v = random_tensor({kTokens, kKvHeads, kD}, 3);
-  const auto cache = cpu.make_kv_cache({1, kKvHeads, kD, kPage, 10, dtype});
-  const std::vector<std::int32_t> pages = {3, 0, 4, 1, 2};
+  const auto cache = cpu.make_kv_cache({1, kKvHeads, kD, kPage, 14, dtype});
+  const std::vector<std::int32_t> pages = {3, 0, 4, 1, 2, 9, 8, 7, 13, 12};
   const std::vector<std::int32_t> other_pages = {5, 6};
   const std::vector<std::int32_t> other_slots = [] {
     std::vector<std::int32_t> slots(20);
@@ -166,7 +169,7 @@ std::vector<float> through_cache(Backend& cpu, KvDType dtype, int step, bool bes
     sequences.push_back(mine);
     Tensor y(DType::kF32, queries.shape());
     TensorView view = y.view();
-    cpu.paged_attention(*cache, 0, sequences, 0.2F, queries, view);
+    cpu.paged_attention(*cache, 0, sequences, {0.2F, window}, queries, view);
     out.insert(out.end(), y.f32() + n_other * width, y.f32() + y.view().numel());
   }
   return out;
@@ -176,15 +179,17 @@ TEST(BatchInvariance, ATokenSeesItsSequenceOnly) {
   for (const Isa isa : usable_isas()) {
     const auto cpu = invariant_backend(isa);
     for (const KvDType dtype :
-         {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kInt8, KvDType::kFp8, KvDType::kInt4}) {
-      EXPECT_FALSE(cpu->attends_in_int8(dtype));
-      const std::vector<float> alone = through_cache(*cpu, dtype, 1, false);
-      for (const int step : {1, 3, 16, 70})
-        for (const bool beside : {false, true})
-          ASSERT_EQ(through_cache(*cpu, dtype, step, beside), alone)
-              << to_string(isa) << ", " << to_string(dtype) << ", " << step << " tokens a step"
-              << (beside ? ", another sequence beside" : "");
-    }
+         {KvDType::kF32, KvDType::kF16, KvDType::kBF16, KvDType::kInt8, KvDType::kFp8, KvDType::kInt4})
+      for (const int kv_heads : {2, 5})  // five query heads share keys, or two
+        for (const int window : {0, 20}) {
+          const std::vector<float> alone = through_cache(*cpu, dtype, kv_heads, window, 1, false);
+          for (const int step : {1, 3, 16, 150})
+            for (const bool beside : {false, true})
+              ASSERT_EQ(through_cache(*cpu, dtype, kv_heads, window, step, beside), alone)
+                  << to_string(isa) << ", " << to_string(dtype) << ", " << kv_heads << " heads, window "
+                  << window << ", " << step << " tokens a step"
+                  << (beside ? ", another sequence beside" : "");
+        }
   }
 }
 

@@ -210,7 +210,7 @@ class CpuBackend final : public Backend {
   }
 
   bool attends_in_int8(std::optional<KvDType> cache) const noexcept override {
-    if (runtime_.policy.batch_invariant || !cpu::gains_by_int8_attention(runtime_.features)) return false;
+    if (!cpu::gains_by_int8_attention(runtime_.features)) return false;
     return cache ? *cache == KvDType::kInt8 : runtime_.policy.int8_attention;
   }
   void attention(const AttentionArgs& args, TensorView& y) override {
@@ -219,7 +219,7 @@ class CpuBackend final : public Backend {
   void kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
                  std::span<const std::int32_t> slots) override {
     auto& pages = static_cast<CpuKvCache&>(cache);
-    submit([this, &pages, layer, k, v, slots] { cpu::kv_append(runtime_, pages, layer, k, v, slots); });
+    submit_alone([this, &pages, layer, k, v, slots] { cpu::kv_append(runtime_, pages, layer, k, v, slots); });
   }
   void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
                        const CacheAttention& how, const TensorView& q, TensorView& y) override {

@@ -17,6 +17,10 @@ constexpr std::int64_t kPacked_floats = std::int64_t{4} << 20;  // and their siz
 constexpr std::int64_t kMaxPanelWidth = 64;
 constexpr std::int64_t kStreamedRows = 96;          // of x packed at once when the weight is streamed
 constexpr std::int64_t kStream_bytes = 256 * 1024;  // of the weight, one piece of work with few rows
+// Many rows pass over k in pieces, so that those of one call of the kernel stay in the first-level cache
+// while they meet the columns of a piece of work.
+constexpr std::int64_t kStreamedK = 1024;
+constexpr std::int64_t kStreamedColumns = 32;
 
 // Where a matrix row lies: piece `index` of all parts, each cut into pieces of `step` rows.
 struct RowRange {
@@ -184,7 +188,10 @@ class PackedVectors {
       if (x != nullptr) continue;
       x = memory;
       memory += floats;
-      for (std::int64_t g = 0; g < n_groups_; ++g) pack(part.type, g, x);
+      runtime.parallel(n_groups_, 8 * call.weight.n_in() * runtime.gemv.max_vectors,
+                       [&](std::int64_t begin, std::int64_t end, int) {
+                         for (std::int64_t g = begin; g < end; ++g) pack(part.type, g, x);
+                       });
     }
   }
 
@@ -199,7 +206,7 @@ class PackedVectors {
     return x + kernels::gemv_x_floats(lanes_, static_cast<int>(begin(g)), call_.weight.n_in());
   }
 
-  void pack(ElementType type, std::int64_t g, float* all) {
+  void pack(ElementType type, std::int64_t g, float* all) const {
     const std::int64_t k = call_.weight.n_in();
     const int n = static_cast<int>(begin(g + 1) - begin(g));
     const std::int64_t half = static_cast<std::int64_t>(n) * lanes_;  // distance of the halves of a group
@@ -226,10 +233,15 @@ class PackedVectors {
 };
 
 // Pieces of about kStream_bytes of the weight.
-ProductPlan plan_few_rows(const Runtime& runtime, const CpuLinear& w) {
+bool cuts_k(const Runtime& runtime, const CpuLinear& w, std::int64_t n_rows) {
+  return n_rows > runtime.gemv.max_vectors && w.n_in() > kStreamedK;
+}
+
+ProductPlan plan_few_rows(const Runtime& runtime, const CpuLinear& w, std::int64_t n_rows) {
   const std::int64_t row_bytes = w.n_in() * 4;
   ProductPlan out;
-  out.step = std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
+  out.step = cuts_k(runtime, w, n_rows) ? kStreamedColumns
+                                        : std::clamp<std::int64_t>(kStream_bytes / row_bytes / 8 * 8, 8, 256);
   out.n_panels = count_ranges(w, out.step);
   out.loop = runtime.plan_loop(out.n_panels, out.step * row_bytes);
   return out;
@@ -252,16 +264,27 @@ void stream_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& pl
   const CpuLinear& w = call.weight;
   const std::int64_t step = plan.step;
   const PackedVectors vectors(runtime, call);
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(step * call.n_rows));
+  const std::int64_t k = w.n_in();
+  const std::int64_t k_step = cuts_k(runtime, w, call.n_rows) ? kStreamedK : k;
+  const std::int64_t n_products = ceil_div(step * call.n_rows, 16) * 16;
+  const std::int64_t n_sums = k_step < k ? step * call.n_rows * runtime.gemv.lanes : 0;
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(n_products + n_sums));
   const auto piece = [&](std::int64_t index, int thread) {
     const RowRange range = range_at(w, step, index);
     const std::int64_t n_columns = range.end - range.begin;
     float* products = runtime.thread_scratch(thread);
-    for (std::int64_t g = 0; g < vectors.n_groups(); ++g)
-      runtime.gemv.gemv({row_address(*range.part, range.begin), range.part->row_stride, range.part->type,
-                         static_cast<int>(n_columns), w.n_in(), vectors.x(range.part->type, g),
-                         static_cast<int>(vectors.begin(g + 1) - vectors.begin(g)),
-                         products + vectors.begin(g) * step, step});
+    const std::byte* const rows = row_address(*range.part, range.begin);
+    const auto element = static_cast<std::ptrdiff_t>(element_bytes(range.part->type));
+    for (std::int64_t k0 = 0; k0 < k; k0 += k_step)
+      for (std::int64_t g = 0; g < vectors.n_groups(); ++g) {
+        const std::int64_t n_vectors = vectors.begin(g + 1) - vectors.begin(g);
+        runtime.gemv.gemv({rows + k0 * element, range.part->row_stride, range.part->type,
+                           static_cast<int>(n_columns), std::min(k_step, k - k0),
+                           vectors.x(range.part->type, g) + k0 * n_vectors, static_cast<int>(n_vectors),
+                           products + vectors.begin(g) * step, step,
+                           products + n_products + vectors.begin(g) * step * runtime.gemv.lanes, k0 == 0,
+                           k0 + k_step >= k});
+      }
     for (std::int64_t m = 0; m < call.n_rows; ++m)
       finish_row(runtime, call, call.weight.bias(), m, range.part->first_row + range.begin, n_columns,
                  products + m * step);
@@ -363,7 +386,7 @@ ProductPlan CpuLinear::plan(const Runtime& runtime, const LinearArgs& args) cons
   const LinearAlgorithm algorithm = linear_algorithm(
       args.n_rows, words_ != nullptr && runtime.gemm_bf16 != nullptr, runtime.policy, runtime.tuning);
   ProductPlan out;
-  if (algorithm == LinearAlgorithm::kStreamed) out = plan_few_rows(runtime, *this);
+  if (algorithm == LinearAlgorithm::kStreamed) out = plan_few_rows(runtime, *this, args.n_rows);
   out.algorithm = algorithm;
   return out;
 }
@@ -413,12 +436,16 @@ void CpuLinear::add_part(const WeightEntry& weight) {
 }
 
 void linear_few_rows(Runtime& runtime, const LinearCall& call) {
-  linear_few_rows(runtime, call, plan_few_rows(runtime, call.weight));
+  linear_few_rows(runtime, call, plan_few_rows(runtime, call.weight, call.n_rows));
 }
 
 void linear_few_rows(Runtime& runtime, const LinearCall& call, const ProductPlan& plan) {
-  for (std::int64_t row = 0; row < call.n_rows; row += kStreamedRows)
-    stream_rows(runtime, {call.weight, rows_of(call, row, std::min(kStreamedRows, call.n_rows - row))}, plan);
+  const std::int64_t n_blocks = ceil_div(call.n_rows, kStreamedRows);
+  for (std::int64_t i = 0; i < n_blocks; ++i) {
+    const std::int64_t begin = i * call.n_rows / n_blocks;
+    const std::int64_t n = (i + 1) * call.n_rows / n_blocks - begin;
+    stream_rows(runtime, {call.weight, rows_of(call, begin, n)}, plan);
+  }
 }
 
 void linear_many_rows(Runtime& runtime, const LinearCall& call) {

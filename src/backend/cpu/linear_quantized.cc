@@ -166,10 +166,11 @@ std::int64_t choose_panels_per_group(const Runtime& runtime, std::int64_t n_pane
 
 }  // namespace
 
-PanelTiling plan_panel_tiling(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
-                              std::int64_t n_rows, bool makes_panels) {
+PanelTiling plan_panel_tiling(const Runtime& runtime, const kernels::GemmS8Kernels& gemm_s8,
+                              std::int64_t n_panels, std::int64_t panel_bytes, std::int64_t n_rows,
+                              bool makes_panels) {
   PanelTiling out;
-  out.gemm_s8 = &runtime.gemm_s8_for(n_rows);
+  out.gemm_s8 = &gemm_s8;
   const bool tiles = out.gemm_s8->tiles != nullptr;
   const std::int64_t max_rows = out.gemm_s8->max_rows;
   out.panels_per_group =

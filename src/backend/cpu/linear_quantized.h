@@ -81,8 +81,9 @@ struct PanelItem {
 /// second-level cache, fewer when threads would have nothing to do. Rows are split, too, when there are few
 /// groups; with panels that each piece makes anew, kernels of tiles only split them so that every thread has
 /// a piece: for these a panel costs as much to make as to multiply with 85 rows.
-PanelTiling plan_panel_tiling(const Runtime& runtime, std::int64_t n_panels, std::int64_t panel_bytes,
-                              std::int64_t n_rows, bool makes_panels = false);
+PanelTiling plan_panel_tiling(const Runtime& runtime, const kernels::GemmS8Kernels& gemm_s8,
+                              std::int64_t n_panels, std::int64_t panel_bytes, std::int64_t n_rows,
+                              bool makes_panels = false);
 /// Hands out all panels and rows in such pieces, with tiles configured for a kernel of tiles.
 void for_panel_items(Runtime& runtime, std::int64_t n_panels, std::int64_t n_rows, const PanelTiling& tiling,
                      FunctionRef<void(const PanelItem& item, int thread)> body);

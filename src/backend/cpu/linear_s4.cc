@@ -279,45 +279,50 @@ void CpuLinearS4::load_column(std::int64_t k, std::int64_t first, std::int64_t n
   }
 }
 
-// Rows times panels as they are stored, six rows at a time.
+// Rows times panels as they are stored. A few rows at a time meet a group of panels from the second-level
+// cache.
 void CpuLinearS4::multiply_streamed(Runtime& runtime, const LinearArgs& args, const ProductPlan& plan) const {
-  const std::int64_t m = args.n_rows;
   const std::int64_t n_groups = layout_.n_groups();
   const QuantizedRows rows = quantize_rows(runtime, args, *this, layout_.group);
-  const std::int64_t n_tiles = plan.n_tiles;
-  const std::int64_t n_panels = plan.n_panels;
-  runtime.reserve_thread_scratch(static_cast<std::size_t>(runtime.gemm_s4.max_rows * 2 * kWidth));
-  const auto multiply_panel = [&](std::int64_t index, float* products) {
-    const std::int64_t column = index * kWidth;
+  const std::int64_t max_rows = runtime.gemm_s4.max_rows;
+  const std::int64_t halves = args.gated ? 2 : 1;
+  const std::int64_t half = plan.tiling.panels_per_group * kWidth;
+  const std::int64_t stride = halves * half;
+  runtime.reserve_thread_scratch(static_cast<std::size_t>(max_rows * stride));
+  const auto multiply_item = [&](const PanelItem& item, int thread) {
+    float* products = runtime.thread_scratch(thread);
+    const std::int64_t m = item.row_end - item.row_begin;
+    const std::int64_t n_tiles = ceil_div(m, max_rows);
+    const std::int64_t first = item.panel_begin * kWidth;
+    const std::int64_t n_columns =
+        std::min(item.panel_end * kWidth, args.gated ? n_out_ / 2 : n_out_) - first;
     for (std::int64_t t = 0; t < n_tiles; ++t) {
-      const std::int64_t begin = t * m / n_tiles;
-      const int n_rows = static_cast<int>((t + 1) * m / n_tiles - begin);
-      const auto multiply_one = [&](std::int64_t at, float* to) {
+      const std::int64_t begin = item.row_begin + t * m / n_tiles;
+      const int n_rows = static_cast<int>(item.row_begin + (t + 1) * m / n_tiles - begin);
+      const auto multiply_panel = [&](std::int64_t at, float* to) {
         runtime.gemm_s4.rows({layout_, n_rows, rows.q + begin * rows.stride, rows.stride,
                               rows.group_sums + begin * n_groups, rows.scales + begin, panel(at), to,
-                              2 * kWidth});
+                              stride});
         if (factors_.empty()) return;
         for (int r = 0; r < n_rows; ++r)
-          for (std::int64_t c = 0; c < kWidth; ++c) to[r * 2 * kWidth + c] *= factors_.f32()[at * kWidth + c];
+          for (std::int64_t c = 0; c < kWidth; ++c) to[r * stride + c] *= factors_.f32()[at * kWidth + c];
       };
-      multiply_one(index, products);
-      if (args.gated) multiply_one(n_panels + index, products + kWidth);
+      for (std::int64_t h = 0; h < halves; ++h)
+        for (std::int64_t i = item.panel_begin; i < item.panel_end; ++i)
+          multiply_panel(h * plan.n_panels + i, products + h * half + (i - item.panel_begin) * kWidth);
       for (int r = 0; r < n_rows; ++r) {
-        float* row = products + r * 2 * kWidth;
-        const std::int64_t n_columns = std::min(kWidth, n_out_ - column);
-        add_outliers(rows, begin + r, column, n_columns, row);
-        if (args.gated) add_outliers(rows, begin + r, n_out_ / 2 + column, n_columns, row + kWidth);
+        float* row = products + r * stride;
+        add_outliers(rows, begin + r, first, n_columns, row);
         if (args.gated) {
-          finish_gated_row(runtime, args, bias(), n_out_ / 2, begin + r, column, kWidth, row, row + kWidth);
+          add_outliers(rows, begin + r, n_out_ / 2 + first, n_columns, row + half);
+          finish_gated_row(runtime, args, bias(), n_out_ / 2, begin + r, first, n_columns, row, row + half);
         } else {
-          finish_row(runtime, args, bias(), begin + r, column, std::min(kWidth, n_out_ - column), row);
+          finish_row(runtime, args, bias(), begin + r, first, n_columns, row);
         }
       }
     }
   };
-  runtime.parallel(plan.loop, [&](std::int64_t begin, std::int64_t end, int thread) {
-    for (std::int64_t i = begin; i < end; ++i) multiply_panel(i, runtime.thread_scratch(thread));
-  });
+  for_panel_items(runtime, plan.n_panels, args.n_rows, plan.tiling, multiply_item);
 }
 
 // Rows times panels that are made 8-bit first.
@@ -373,11 +378,18 @@ ProductPlan CpuLinearS4::plan(const Runtime& runtime, const LinearArgs& args) co
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   out.int4_algorithm = int4_algorithm(args.n_rows, runtime.policy, runtime.tuning);
   if (out.int4_algorithm == Int4Algorithm::kStreamed) {
-    out.n_tiles = ceil_div(args.n_rows, runtime.gemm_s4.max_rows);
-    out.loop = runtime.plan_loop(out.n_panels, layout_.panel_bytes() * out.n_tiles * halves);
+    out.tiling = plan_panel_tiling(runtime, runtime.gemm_s8, out.n_panels, halves * layout_.panel_bytes(),
+                                   args.n_rows);
+    // Few rows stream the weight: panel by panel, as threads become free.
+    if (args.n_rows <= runtime.gemm_s4.max_rows) {
+      out.tiling.panels_per_group = 1;
+      out.tiling.n_groups = out.n_panels;
+      out.tiling.n_row_splits = 1;
+      out.tiling.loop = runtime.plan_loop(out.n_panels, halves * layout_.panel_bytes());
+    }
   } else {
-    out.tiling =
-        plan_panel_tiling(runtime, out.n_panels, halves * layout_.padded_k() * kWidth, args.n_rows, true);
+    out.tiling = plan_panel_tiling(runtime, runtime.gemm_s8_for(args.n_rows), out.n_panels,
+                                   halves * layout_.padded_k() * kWidth, args.n_rows, true);
   }
   return out;
 }

@@ -129,7 +129,8 @@ ProductPlan CpuLinearS8::plan(const Runtime& runtime, const LinearArgs& args) co
   ProductPlan out;
   out.n_panels = panels_to_hand_out(ceil_div(n_out_, kWidth), args);
   const std::int64_t panel_bytes = (args.gated ? 2 : 1) * kernels::s8_panel_bytes(n_in_);
-  out.tiling = plan_panel_tiling(runtime, out.n_panels, panel_bytes, args.n_rows);
+  out.tiling =
+      plan_panel_tiling(runtime, runtime.gemm_s8_for(args.n_rows), out.n_panels, panel_bytes, args.n_rows);
   return out;
 }
 

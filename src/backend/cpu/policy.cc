@@ -23,28 +23,25 @@ bool gains_by_int8_attention(CpuFeatures features) noexcept {
   return features.has_all(kernels::kNeedsAvx2) && !features.has(CpuFeature::kAvx512Core);
 }
 
-AttentionAlgorithm paged_attention_algorithm(bool int8_cache, CpuFeatures features,
+AttentionAlgorithm paged_attention_algorithm(bool int8_cache, std::int64_t group, CpuFeatures features,
                                              const CpuPolicy& policy) noexcept {
-  const bool int8 = int8_cache && !policy.batch_invariant && gains_by_int8_attention(features);
+  // A token alone has as many rows as query heads share its keys.
+  const bool any_rows = !policy.batch_invariant || group >= policy.int8_attention_min_rows;
+  const bool int8 = int8_cache && any_rows && gains_by_int8_attention(features);
   return int8 ? AttentionAlgorithm::kInt8 : AttentionAlgorithm::kFloat;
 }
 
-AttentionAlgorithm segment_attention_algorithm(const SegmentShape& shape, CpuFeatures features,
-                                               const CpuPolicy& policy) noexcept {
-  const bool int8 = policy.int8_attention && !policy.batch_invariant && gains_by_int8_attention(features) &&
-                    shape.n_query_rows > shape.n_segments * shape.few_rows &&
-                    shape.n_keys >= shape.n_segments * policy.int8_attention_min_keys;
+AttentionAlgorithm segment_attention_algorithm(std::int64_t n_query_rows, std::int64_t n_keys,
+                                               CpuFeatures features, const CpuPolicy& policy) noexcept {
+  const bool int8 = policy.int8_attention && gains_by_int8_attention(features) &&
+                    n_query_rows > policy.int8_attention_few_rows && n_keys >= policy.int8_attention_min_keys;
   return int8 ? AttentionAlgorithm::kInt8 : AttentionAlgorithm::kFloat;
 }
 
 AttentionAlgorithm block_attention_algorithm(AttentionAlgorithm whole, std::int64_t n_rows,
                                              const CpuPolicy& policy) noexcept {
-  return n_rows >= policy.int8_attention_min_rows ? whole : AttentionAlgorithm::kFloat;
-}
-
-std::int64_t float_attention_rows(std::int64_t max_rows, std::int64_t few_rows,
-                                  const CpuPolicy& policy) noexcept {
-  return policy.batch_invariant ? few_rows : max_rows;
+  return policy.batch_invariant || n_rows >= policy.int8_attention_min_rows ? whole
+                                                                            : AttentionAlgorithm::kFloat;
 }
 
 }  // namespace triptych::cpu

@@ -14,8 +14,8 @@ namespace triptych {
 /// the benchmark that shows both sides.
 struct CpuPolicy {
   /// The bits of a row depend on the row and on what it attends to, not on the other rows and sequences of
-  /// the step: one algorithm for any number of rows, the one that is fast for few. So products of many rows
-  /// are slower, and bf16_activations and int8_attention have no effect.
+  /// the step: one order of sums for any number of rows. bf16_activations have no effect then, and int8
+  /// attention over a cache needs int8_attention_min_rows query heads that share keys.
   bool batch_invariant = false;
   /// int4: products of many rows use the groups' scales, not 8-bit weights made of them.
   bool exact_groups = false;
@@ -32,6 +32,8 @@ struct CpuPolicy {
   /// Nor do shorter segments, such as windows of 64 patches, repay the quantization of theirs
   /// (attention_bench.cc, BM_Attention).
   std::int64_t int8_attention_min_keys = 128;
+  /// ... or with no more query rows than that.
+  std::int64_t int8_attention_few_rows = 8;
 };
 
 namespace cpu {
@@ -54,26 +56,16 @@ Int4Algorithm int4_algorithm(std::int64_t n_rows, const CpuPolicy& policy, const
 enum class AttentionAlgorithm { kFloat, kInt8 };
 /// Whether products of int8 queries and keys are faster than float32 with these instruction sets.
 bool gains_by_int8_attention(CpuFeatures features) noexcept;
-/// Over a cache; `int8_cache`: its rows are int8.
-AttentionAlgorithm paged_attention_algorithm(bool int8_cache, CpuFeatures features,
+/// Over a cache; `int8_cache`: its rows are int8; `group`: query heads per key/value head.
+AttentionAlgorithm paged_attention_algorithm(bool int8_cache, std::int64_t group, CpuFeatures features,
                                              const CpuPolicy& policy) noexcept;
-
-/// Sizes of an attention over plain tensors, of all segments together.
-struct SegmentShape {
-  std::int64_t n_segments;
-  std::int64_t n_query_rows;  // tokens times the query heads of a key/value head
-  std::int64_t n_keys;
-  std::int64_t few_rows;  // of the float kernel (kernels/attention)
-};
-AttentionAlgorithm segment_attention_algorithm(const SegmentShape& shape, CpuFeatures features,
-                                               const CpuPolicy& policy) noexcept;
+/// Of a segment of an attention over plain tensors: of its own sizes, not of its neighbours'. `n_query_rows`:
+/// tokens times the query heads of a key/value head.
+AttentionAlgorithm segment_attention_algorithm(std::int64_t n_query_rows, std::int64_t n_keys,
+                                               CpuFeatures features, const CpuPolicy& policy) noexcept;
 /// Of a block of query rows in an attention that takes `whole`.
 AttentionAlgorithm block_attention_algorithm(AttentionAlgorithm whole, std::int64_t n_rows,
                                              const CpuPolicy& policy) noexcept;
-/// Query rows that a float block may have: all that the kernel takes, or only as many as it computes by dot
-/// products, so that it has no second way.
-std::int64_t float_attention_rows(std::int64_t max_rows, std::int64_t few_rows,
-                                  const CpuPolicy& policy) noexcept;
 
 }  // namespace cpu
 }  // namespace triptych

@@ -46,40 +46,45 @@ TEST(CpuPolicy, Int8AttentionGainsByDotProductsOfBytes) {
   EXPECT_TRUE(gains_by_int8_attention(Isa::kAvx512Vnni));
 }
 
-TEST(CpuPolicy, AttentionOverSegmentsGoesByTheirAverage) {
+TEST(CpuPolicy, AttentionOfASegmentGoesByItsSizes) {
   CpuPolicy policy;
-  const SegmentShape large = {2, 17, 256, 8};
-  EXPECT_EQ(segment_attention_algorithm(large, kAvx2, policy), AttentionAlgorithm::kFloat) << "not asked for";
+  const auto algorithm = [&](std::int64_t n_rows, std::int64_t n_keys, CpuFeatures features) {
+    return segment_attention_algorithm(n_rows, n_keys, features, policy);
+  };
+  EXPECT_EQ(algorithm(9, 128, kAvx2), AttentionAlgorithm::kFloat) << "not asked for";
   policy.int8_attention = true;
-  EXPECT_EQ(segment_attention_algorithm(large, kAvx2, policy), AttentionAlgorithm::kInt8);
-  EXPECT_EQ(segment_attention_algorithm(large, Isa::kAvx512, policy), AttentionAlgorithm::kFloat);
-  EXPECT_EQ(segment_attention_algorithm({2, 16, 256, 8}, kAvx2, policy), AttentionAlgorithm::kFloat);
-  EXPECT_EQ(segment_attention_algorithm({2, 17, 255, 8}, kAvx2, policy), AttentionAlgorithm::kFloat);
+  for (const bool batch_invariant : {false, true}) {
+    policy.batch_invariant = batch_invariant;
+    EXPECT_EQ(algorithm(9, 128, kAvx2), AttentionAlgorithm::kInt8);
+    EXPECT_EQ(algorithm(9, 128, Isa::kAvx512), AttentionAlgorithm::kFloat);
+    EXPECT_EQ(algorithm(8, 128, kAvx2), AttentionAlgorithm::kFloat);
+    EXPECT_EQ(algorithm(9, 127, kAvx2), AttentionAlgorithm::kFloat);
+  }
 }
 
 TEST(CpuPolicy, BlocksOfAnInt8CacheNeedAFewRows) {
   const CpuPolicy policy;
-  EXPECT_EQ(paged_attention_algorithm(true, kAvx2, policy), AttentionAlgorithm::kInt8);
-  EXPECT_EQ(paged_attention_algorithm(false, kAvx2, policy), AttentionAlgorithm::kFloat);
+  EXPECT_EQ(paged_attention_algorithm(true, 1, kAvx2, policy), AttentionAlgorithm::kInt8);
+  EXPECT_EQ(paged_attention_algorithm(false, 8, kAvx2, policy), AttentionAlgorithm::kFloat);
   EXPECT_EQ(block_attention_algorithm(AttentionAlgorithm::kInt8, 4, policy), AttentionAlgorithm::kInt8);
   EXPECT_EQ(block_attention_algorithm(AttentionAlgorithm::kInt8, 3, policy), AttentionAlgorithm::kFloat);
   EXPECT_EQ(block_attention_algorithm(AttentionAlgorithm::kFloat, 4, policy), AttentionAlgorithm::kFloat);
-  EXPECT_EQ(float_attention_rows(128, 8, policy), 128);
 }
 
 TEST(CpuPolicy, BatchInvariantChoicesDoNotSeeTheNumberOfRows) {
   CpuPolicy policy;
   policy.batch_invariant = true;
   policy.bf16_activations = true;
-  policy.int8_attention = true;
   for (const CpuFeatures features : {CpuFeatures(), kAvx2, kBf16, CpuFeatures(Isa::kI8mm)})
     for (const std::int64_t n : {1, 4, 13, 25, 49, 5000}) {
       EXPECT_EQ(linear_algorithm(n, true, policy, kGains), LinearAlgorithm::kStreamed);
       EXPECT_EQ(int4_algorithm(n, policy, kGains), Int4Algorithm::kStreamed);
-      EXPECT_EQ(segment_attention_algorithm({1, n, 1000, 8}, features, policy), AttentionAlgorithm::kFloat);
-      EXPECT_EQ(paged_attention_algorithm(true, features, policy), AttentionAlgorithm::kFloat);
+      for (const std::int64_t group : {1, 7}) {
+        const AttentionAlgorithm whole = paged_attention_algorithm(true, group, features, policy);
+        EXPECT_EQ(whole == AttentionAlgorithm::kInt8, group == 7 && gains_by_int8_attention(features));
+        EXPECT_EQ(block_attention_algorithm(whole, n * group, policy), whole);
+      }
     }
-  EXPECT_EQ(float_attention_rows(128, 8, policy), 8);
 }
 
 }  // namespace

@@ -8,8 +8,8 @@
 // NaN; so can a non-finite value behind its last visible key within the same block of keys, or before its
 // first one, from the first block on that any row of the call sees.
 //
-// Up to few_rows rows are computed by dot products, more by tiles; the two differ in rounding.
-// Otherwise the bits of a row do not depend on the rows beside it.
+// Up to kAttentionFewRows rows are computed by dot products, more by tiles, which add in the same order: the
+// bits of a row do not depend on the rows beside it.
 #pragma once
 
 #include <stddef.h>
@@ -37,7 +37,8 @@ struct KeyValueRows {
   // Rows of kv_rows.h instead of elements, decoded a block of keys at a time (`type` is kF32 then).
   const KvRowKernels* codec = nullptr;
   KvCode code = KvCode::kInt8;
-  ptrdiff_t offset_bytes = 0;  // so far before a page's first key are its offsets; 0: none
+  // So far before a page's first key are its KvOffsets, kv_max_offsets(head_dim); 0: none.
+  ptrdiff_t offset_bytes = 0;
 };
 
 constexpr int kAttentionMaxRows = 128;  // of a block, that any implementation takes
@@ -63,7 +64,6 @@ struct AttentionKernels {
   const char* name;
   void (*attention)(const AttentionBlock& block);
   int max_rows = kAttentionMaxRows;  // of a block
-  int few_rows = kAttentionFewRows;  // up to here by dot products
 };
 
 const AttentionKernels& attention_kernels(CpuFeatures features);

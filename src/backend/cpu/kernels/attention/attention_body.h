@@ -5,6 +5,11 @@
 // maximum and the sum of the softmax go across registers, never across lanes, and the scores, computed as K
 // Q^T, already lie as the second product, V^T P^T, reads them. Keys are packed and values copied once per
 // block for all panels.
+//
+// Few rows: the lanes are channels, and a score is a dot product of two rows. Both ways add in the same
+// order, that of the few: a score is kLanes sums over every kLanes-th channel, added as vsum4 adds them; the
+// weights of a block are kLanes sums over every kLanes-th key, added as vsum does; a block's weighted values
+// are summed from zero, key by key.
 #pragma once
 
 #include <math.h>
@@ -51,67 +56,153 @@ struct PanelState {
 
 template <typename Row>
 TRIPTYCH_INLINE void widen_row(const Row& row, int n, float* to) {
-  for (int i = 0; i < n; i += kLanes) {
-    const int part = n - i < kLanes ? n - i : kLanes;
-    Vf v = part == kLanes ? row.at(i, kLanes) : row.at(i, part);
-    if constexpr (Row::kHasFactor) v = vmul(v, vset(row.factor));
-    if (part == kLanes) {
-      vstore(to + i, v);
-    } else {
-      vstore_n(to + i, v, part);
-    }
-  }
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) vstore(to + i, row.at(i, kLanes));
+  if (i < n) vstore_n(to + i, row.at(i, n - i), n - i);
 }
 
+// What keys and values of a block have still to be multiplied by, for types that keep it apart.
+struct RowFactors {
+  bool any;
+  float keys[kKeyBlock];
+  float values[kKeyBlock];
+};
+
 // Keys [begin, begin + n) as columns; values as plain rows. Coded keys become floats on the way.
-template <typename KeyRow, typename ValueRow, bool kCoded>
-void load_rows(const AttentionBlock& a, const Scratch& s, BlockRows& rows, int n) {
+template <typename Row, bool kCoded>
+void load_rows(const AttentionBlock& a, const Scratch& s, BlockRows& rows, int n, RowFactors& factors) {
+  factors.any = Row::kHasFactor;
   for (int j = 0; j < n; ++j) {
-    widen_row(ValueRow(rows.values[j], nullptr, a.head_dim), a.head_dim, s.values + j * s.value_stride);
+    const Row value(rows.values[j], a.head_dim);
+    widen_row(value, a.head_dim, s.values + j * s.value_stride);
     if constexpr (kCoded) {
-      float* key = s.decoded_keys + j * s.value_stride;
-      widen_row(KeyRow(rows.keys[j], rows.offsets[j], a.head_dim), a.head_dim, key);
-      rows.keys[j] = key;
+      const Row key(rows.keys[j], a.head_dim);
+      float* to = s.decoded_keys + j * s.value_stride;
+      widen_row(key, a.head_dim, to);
+      rows.keys[j] = to;
+      factors.keys[j] = key.factor;
+      factors.values[j] = value.factor;
     }
   }
   pack({rows.keys, n, a.kv.type, 0, a.head_dim, 1.0F, s.keys, kKeyBlock});
 }
 
-// Calls `use` with the types that read this cache's keys and values: use.template operator()<Key, Value,
-// coded>().
+// Calls `use` with the type that reads this cache's rows: use.template operator()<Row, coded>().
 template <typename Use>
-TRIPTYCH_INLINE void with_readers(const KeyValueRows& kv, bool offsets, const Use& use) {
+TRIPTYCH_INLINE void with_readers(const KeyValueRows& kv, const Use& use) {
   if (kv.codec == nullptr) {
     switch (kv.type) {
       case ElementType::kF32:
-        return use.template operator()<PlainRow<ElementType::kF32>, PlainRow<ElementType::kF32>, false>();
+        return use.template operator()<PlainRow<ElementType::kF32>, false>();
       case ElementType::kF16:
-        return use.template operator()<PlainRow<ElementType::kF16>, PlainRow<ElementType::kF16>, false>();
+        return use.template operator()<PlainRow<ElementType::kF16>, false>();
       case ElementType::kBF16:
-        return use.template operator()<PlainRow<ElementType::kBF16>, PlainRow<ElementType::kBF16>, false>();
+        return use.template operator()<PlainRow<ElementType::kBF16>, false>();
     }
   }
-  constexpr KvCode kInt8 = KvCode::kInt8;
-  constexpr KvCode kFp8 = KvCode::kFp8;
   switch (kv.code) {
     case KvCode::kInt8:
-      if (offsets) return use.template operator()<ScaledRow<kInt8, true>, ScaledRow<kInt8, false>, true>();
-      return use.template operator()<ScaledRow<kInt8, false>, ScaledRow<kInt8, false>, true>();
+      return use.template operator()<ScaledRow<KvCode::kInt8>, true>();
     case KvCode::kFp8:
-      if (offsets) return use.template operator()<ScaledRow<kFp8, true>, ScaledRow<kFp8, false>, true>();
-      return use.template operator()<ScaledRow<kFp8, false>, ScaledRow<kFp8, false>, true>();
+      return use.template operator()<ScaledRow<KvCode::kFp8>, true>();
     case KvCode::kInt4:
-      if (offsets) return use.template operator()<GroupedRow<true>, GroupedRow<false>, true>();
-      return use.template operator()<GroupedRow<false>, GroupedRow<false>, true>();
+      return use.template operator()<GroupedRow, true>();
   }
 }
 
-void load_block(const AttentionBlock& a, const Scratch& s, int begin, int n) {
-  BlockRows rows;
+void load_block(const AttentionBlock& a, const Scratch& s, int begin, int n, BlockRows& rows,
+                RowFactors& factors) {
   find_rows(a.kv, begin, n, &rows);
-  with_readers(
-      a.kv, has_offsets(a.kv, rows, n, a.head_dim),
-      [&]<typename Key, typename Value, bool kCoded>() { load_rows<Key, Value, kCoded>(a, s, rows, n); });
+  with_readers(a.kv, [&]<typename Row, bool kCoded>() { load_rows<Row, kCoded>(a, s, rows, n, factors); });
+}
+
+constexpr int kSumLevels = kLanes == 16 ? 4 : 3;
+
+// Scores of R keys from column `keys` on with a panel of queries.
+template <int R>
+void score_tile(const float* keys, const float* queries, int head_dim, float* scores) {
+  Vf pending[kSumLevels][R][2];  // sums of 2^level lanes that wait for as many others
+  for (int i = 0; i < kLanes; ++i) {
+    Vf acc[R][2];
+    TRIPTYCH_UNROLL
+    for (int r = 0; r < R; ++r) {
+      acc[r][0] = vzero();
+      acc[r][1] = vzero();
+    }
+    for (int d = kSum4Order[i]; d < head_dim; d += kLanes) {
+      const float* k = keys + static_cast<ptrdiff_t>(d) * kKeyBlock;
+      const Vf q0 = vload(queries + d * kWidth);
+      const Vf q1 = vload(queries + d * kWidth + kLanes);
+      TRIPTYCH_UNROLL
+      for (int r = 0; r < R; ++r) {
+        const Vf x = vset(k[r]);
+        acc[r][0] = vfma(x, q0, acc[r][0]);
+        acc[r][1] = vfma(x, q1, acc[r][1]);
+      }
+    }
+    int level = 0;
+    for (; (i >> level & 1) != 0; ++level) {
+      TRIPTYCH_UNROLL
+      for (int r = 0; r < R; ++r) {
+        acc[r][0] = vadd(pending[level][r][0], acc[r][0]);
+        acc[r][1] = vadd(pending[level][r][1], acc[r][1]);
+      }
+    }
+    if (i + 1 < kLanes) {
+      TRIPTYCH_UNROLL
+      for (int r = 0; r < R; ++r) {
+        pending[level][r][0] = acc[r][0];
+        pending[level][r][1] = acc[r][1];
+      }
+    } else {
+      TRIPTYCH_UNROLL
+      for (int r = 0; r < R; ++r) {
+        vstore(scores + r * kWidth, acc[r][0]);
+        vstore(scores + r * kWidth + kLanes, acc[r][1]);
+      }
+    }
+  }
+}
+
+// All n keys of a block. Tiles that reach beyond meet zeros, or scores that were computed already.
+void score_keys(const Scratch& s, const float* queries, int head_dim, int n) {
+  static_assert(kKeyBlock >= kTileRows);
+  for (int j = 0; j < n; j += kTileRows) {
+    const int first = j + kTileRows <= kKeyBlock ? j : kKeyBlock - kTileRows;
+    score_tile<kTileRows>(s.keys + first, queries, head_dim, s.scores + first * kWidth);
+  }
+}
+
+// Scores of n keys with a panel of queries, as far as factors and offsets of pages go.
+void finish_scores(const AttentionBlock& a, const Scratch& s, const float* queries, const BlockRows& rows,
+                   const RowFactors& factors, int n) {
+  if (factors.any)
+    for (int j = 0; j < n; ++j) {
+      float* row = s.scores + j * kWidth;
+      const Vf factor = vset(factors.keys[j]);
+      vstore(row, vmul(vload(row), factor));
+      vstore(row + kLanes, vmul(vload(row + kLanes), factor));
+    }
+  if (a.kv.offset_bytes == 0) return;
+  const KvOffset* seen = nullptr;
+  Vf product[2] = {vzero(), vzero()};
+  for (int j = 0; j < n; ++j) {
+    const KvOffset* offsets = rows.offsets[j];
+    if (offsets == nullptr) continue;
+    if (offsets != seen) {
+      seen = offsets;
+      product[0] = product[1] = vzero();
+      for (ptrdiff_t i = 0; i < kv_max_offsets(a.head_dim) && seen[i].value != 0; ++i) {
+        const float* q = queries + seen[i].channel * kWidth;
+        const Vf value = vset(of_bf16_bits(seen[i].value));
+        product[0] = vadd(product[0], vmul(vload(q), value));
+        product[1] = vadd(product[1], vmul(vload(q + kLanes), value));
+      }
+    }
+    float* row = s.scores + j * kWidth;
+    vstore(row, vadd(vload(row), product[0]));
+    vstore(row + kLanes, vadd(vload(row + kLanes), product[1]));
+  }
 }
 
 // Scores of n keys become weights; the state and the rescaling of the earlier output follow. `visible`
@@ -135,23 +226,28 @@ TRIPTYCH_INLINE void softmax_step(float* scores, int n, const float* visible, bo
     // No visible key yet: subtract 0, so that exp(-inf) is 0 and not exp(-inf + inf).
     const Vf shift = vselect(vequal(top, hidden), vzero(), top);
     rescale[h] = vexp(vsub(state.max[h], shift));
-    Vf sum0 = vzero();
-    Vf sum1 = vzero();
-    int j = 0;
-    for (; j + 2 <= n; j += 2) {
-      const Vf p0 = vexp(vsub(vload(column + j * kWidth), shift));
-      const Vf p1 = vexp(vsub(vload(column + (j + 1) * kWidth), shift));
-      vstore(column + j * kWidth, p0);
-      vstore(column + (j + 1) * kWidth, p1);
-      sum0 = vadd(sum0, p0);
-      sum1 = vadd(sum1, p1);
-    }
-    if (j < n) {
+    Vf sums[kLanes];
+    TRIPTYCH_UNROLL
+    for (int l = 0; l < kLanes; ++l) sums[l] = vzero();
+    const auto weigh = [&](int j) __attribute__((always_inline)) {
       const Vf p = vexp(vsub(vload(column + j * kWidth), shift));
       vstore(column + j * kWidth, p);
-      sum0 = vadd(sum0, p);
+      return p;
+    };
+    int j = 0;
+    for (; j + kLanes <= n; j += kLanes) {
+      TRIPTYCH_UNROLL
+      for (int l = 0; l < kLanes; ++l) sums[l] = vadd(sums[l], weigh(j + l));
     }
-    state.sum[h] = vfma(state.sum[h], rescale[h], vadd(sum0, sum1));
+    TRIPTYCH_UNROLL
+    for (int l = 0; l < kLanes; ++l)
+      if (j + l < n) sums[l] = vadd(sums[l], weigh(j + l));
+    TRIPTYCH_UNROLL
+    for (int step = kLanes / 2; step > 0; step /= 2) {
+      TRIPTYCH_UNROLL
+      for (int l = 0; l < step; ++l) sums[l] = vadd(sums[l], sums[l + step]);
+    }
+    state.sum[h] = vadd(vmul(state.sum[h], rescale[h]), sums[0]);
     state.max[h] = top;
   }
 }
@@ -202,24 +298,33 @@ PanelView panel_view(const AttentionBlock& a, int panel, int begin, int n) {
 }
 
 // One block of n keys for one panel of queries; is_first: no block before it was this panel's.
-void panel_step(const AttentionBlock& a, const Scratch& s, int panel, int n, bool is_first,
-                const PanelView& view, PanelState& state) {
+void panel_step(const AttentionBlock& a, const Scratch& s, int panel, const BlockRows& rows,
+                const RowFactors& factors, int n, bool is_first, const PanelView& view, PanelState& state) {
   const ptrdiff_t d = a.head_dim;
   const float* queries = s.queries + panel * d * kWidth;
   float* output = s.output + panel * d * kWidth;
-  for (int j = 0; j < n; j += kTileRows) {
-    const int rows = n - j < kTileRows ? n - j : kTileRows;
-    tile({rows, a.head_dim, s.keys + j, kKeyBlock, queries, s.scores + j * kWidth, kWidth, false});
-  }
+  score_keys(s, queries, a.head_dim, n);
+  finish_scores(a, s, queries, rows, factors, n);
   Vf rescale[2];
   if (view.most_hidden > 0) hide_front(s.scores, view.most_hidden, view.hidden);
   softmax_step(s.scores, n, view.visible, view.masked, state, rescale);
-  if (!is_first) scale_output(output, a.head_dim, rescale);
+  if (is_first) {
+    for (ptrdiff_t i = 0; i < d * kWidth; i += kLanes) vstore(output + i, vzero());
+  } else {
+    scale_output(output, a.head_dim, rescale);
+  }
+  if (factors.any)
+    for (int j = 0; j < n; ++j) {
+      float* row = s.scores + j * kWidth;
+      const Vf factor = vset(factors.values[j]);
+      vstore(row, vmul(vload(row), factor));
+      vstore(row + kLanes, vmul(vload(row + kLanes), factor));
+    }
   const int n_tiles = (a.head_dim + kTileRows - 1) / kTileRows;
   for (int t = 0, at = 0; t < n_tiles; ++t) {
-    const int rows = (a.head_dim - at + n_tiles - t - 1) / (n_tiles - t);
-    tile({rows, n, s.values + at, s.value_stride, s.scores, output + at * kWidth, kWidth, !is_first});
-    at += rows;
+    const int tile_rows = (a.head_dim - at + n_tiles - t - 1) / (n_tiles - t);
+    tile({tile_rows, n, s.values + at, s.value_stride, s.scores, output + at * kWidth, kWidth, true});
+    at += tile_rows;
   }
 }
 
@@ -246,7 +351,9 @@ void store_panel(const AttentionBlock& a, const Scratch& s, int panel, const Pan
     const int n = a.head_dim - d < kLanes ? a.head_dim - d : kLanes;
     for (int h = 0; h < 2; ++h) {
       Vf v[kLanes];
-      for (int i = 0; i < kLanes; ++i) v[i] = i < n ? vload(output + (d + i) * kWidth + h * kLanes) : vzero();
+      // No zero is negative, as with few rows.
+      for (int i = 0; i < kLanes; ++i)
+        v[i] = i < n ? vadd(vload(output + (d + i) * kWidth + h * kLanes), vzero()) : vzero();
       vtranspose(v);
       for (int r = 0; r < kLanes && h * kLanes + r < n_rows; ++r)
         store_lanes(a.y[first + h * kLanes + r] + d, v[r], n);
@@ -288,10 +395,12 @@ void many_rows(const AttentionBlock& a, int n_keys) {
   }
   for (int begin = first_block_of(a, n_keys); begin < n_keys; begin += kKeyBlock) {
     const int n = n_keys - begin < kKeyBlock ? n_keys - begin : kKeyBlock;
-    load_block(a, s, begin, n);
+    BlockRows rows;
+    RowFactors factors;
+    load_block(a, s, begin, n, rows, factors);
     for (int p = 0; p < n_panels; ++p) {
       if (most_visible[p] <= begin || begin < first_block[p]) continue;
-      panel_step(a, s, p, n, begin == first_block[p], panel_view(a, p, begin, n), state[p]);
+      panel_step(a, s, p, rows, factors, n, begin == first_block[p], panel_view(a, p, begin, n), state[p]);
     }
   }
   for (int p = 0; p < n_panels; ++p) {
@@ -332,7 +441,8 @@ TRIPTYCH_INLINE void dot_rows(const float* q, ptrdiff_t stride, const Row* keys,
   }
 }
 
-// output of R rows += their weights times the values, V vectors of columns from `column` on.
+// output of R rows += their weights times the values, V vectors of columns from `column` on. A block's sum
+// begins at zero.
 template <typename Row, int R, int V>
 TRIPTYCH_INLINE void add_columns(const BlockRows& rows, int n, const float* weights, int column,
                                  int last_lanes, int head_dim, float* output, ptrdiff_t stride) {
@@ -340,10 +450,10 @@ TRIPTYCH_INLINE void add_columns(const BlockRows& rows, int n, const float* weig
   TRIPTYCH_UNROLL
   for (int r = 0; r < R; ++r) {
     TRIPTYCH_UNROLL
-    for (int v = 0; v < V; ++v) acc[r][v] = vload(output + r * stride + column + v * kLanes);
+    for (int v = 0; v < V; ++v) acc[r][v] = vzero();
   }
   for (int j = 0; j < n; ++j) {
-    const Row value(rows.values[j], nullptr, head_dim);
+    const Row value(rows.values[j], head_dim);
     TRIPTYCH_UNROLL
     for (int v = 0; v < V; ++v) {
       const Vf x = v < V - 1 || last_lanes == kLanes ? value.at(column + v * kLanes, kLanes)
@@ -358,7 +468,10 @@ TRIPTYCH_INLINE void add_columns(const BlockRows& rows, int n, const float* weig
   TRIPTYCH_UNROLL
   for (int r = 0; r < R; ++r) {
     TRIPTYCH_UNROLL
-    for (int v = 0; v < V; ++v) vstore(output + r * stride + column + v * kLanes, acc[r][v]);
+    for (int v = 0; v < V; ++v) {
+      float* to = output + r * stride + column + v * kLanes;
+      vstore(to, vadd(vload(to), acc[r][v]));
+    }
   }
 }
 
@@ -388,12 +501,27 @@ struct FewRows {
   // hardware's own streams.
   const BlockRows* next;
   int n_next;
+  bool has_offsets;  // of the current block
   ptrdiff_t row_bytes;
 };
 
 TRIPTYCH_INLINE void prefetch_row(const FewRows& f, const void* const* rows, int j) {
   if (j >= f.n_next) return;
   for (ptrdiff_t at = 0; at < f.row_bytes; at += 64) prefetch_l2(static_cast<const char*>(rows[j]) + at);
+}
+
+// scores of a query += what the offsets of the keys' pages add.
+inline void add_offsets(const BlockRows& rows, int n, const float* query, int head_dim, float* scores) {
+  const KvOffset* seen = nullptr;
+  float product = 0.0F;
+  for (int j = 0; j < n; ++j) {
+    if (rows.offsets[j] == nullptr) continue;
+    if (rows.offsets[j] != seen) {
+      seen = rows.offsets[j];
+      product = offset_product(query, seen, head_dim);
+    }
+    scores[j] += product;
+  }
 }
 
 // Scores of rows [r, r + R) with the n keys of a block; -infinity where a row does not see a key.
@@ -411,7 +539,7 @@ void score_rows(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int 
       }
     const auto key = [&](int i) {
       const int at = j + i < n ? j + i : n - 1;
-      return Key(rows.keys[at], rows.offsets[at], a.head_dim);
+      return Key(rows.keys[at], a.head_dim);
     };
     if constexpr (kKeys == 1) {
       const Key keys[] = {key(0)};
@@ -424,6 +552,9 @@ void score_rows(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int 
       dot_rows<Key, R, kKeys>(queries, f.stride, keys, a.head_dim, scores + j);
     }
   }
+  if (f.has_offsets)
+    for (int i = 0; i < R; ++i)
+      add_offsets(rows, n, queries + i * f.stride, a.head_dim, scores + i * kKeyBlock);
   for (int i = 0; i < R; ++i) {
     for (int j = a.n_visible[r + i] - begin > 0 ? a.n_visible[r + i] - begin : 0; j < n; ++j)
       scores[i * kKeyBlock + j] = -INFINITY;
@@ -456,21 +587,21 @@ void soften_row(FewRows& f, int n, int r) {
 }
 
 // One block of keys for rows [r, r + R).
-template <typename Key, typename Value, int R>
+template <typename Row, int R>
 void few_rows_step(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int begin, int n, int r) {
   constexpr int kVectors = kLanes == 16 ? (R == 4 ? 4 : 8) : 8 / R;  // R * kVectors accumulators
-  score_rows<Key, R>(a, f, rows, begin, n, r);
+  score_rows<Row, R>(a, f, rows, begin, n, r);
   for (int i = r; i < r + R; ++i) soften_row(f, n, i);
-  add_values<Value, R, kVectors>(rows, n, f.weights + r * kKeyBlock, 0, a.head_dim, f.output + r * f.stride,
-                                 f.stride);
+  add_values<Row, R, kVectors>(rows, n, f.weights + r * kKeyBlock, 0, a.head_dim, f.output + r * f.stride,
+                               f.stride);
 }
 
-template <typename Key, typename Value>
+template <typename Row>
 void few_rows_block(const AttentionBlock& a, FewRows& f, const BlockRows& rows, int begin, int n) {
   int r = 0;
-  for (; r + 4 <= a.n_rows; r += 4) few_rows_step<Key, Value, 4>(a, f, rows, begin, n, r);
-  for (; r + 2 <= a.n_rows; r += 2) few_rows_step<Key, Value, 2>(a, f, rows, begin, n, r);
-  if (r < a.n_rows) few_rows_step<Key, Value, 1>(a, f, rows, begin, n, r);
+  for (; r + 4 <= a.n_rows; r += 4) few_rows_step<Row, 4>(a, f, rows, begin, n, r);
+  for (; r + 2 <= a.n_rows; r += 2) few_rows_step<Row, 2>(a, f, rows, begin, n, r);
+  if (r < a.n_rows) few_rows_step<Row, 1>(a, f, rows, begin, n, r);
 }
 
 void few_rows(const AttentionBlock& a, int n_keys) {
@@ -499,13 +630,12 @@ void few_rows(const AttentionBlock& a, int n_keys) {
     find_rows(a.kv, begin + n, f.n_next, &blocks[i ^ 1]);
     f.next = &blocks[i ^ 1];
     const BlockRows& rows = blocks[i];
-    with_readers(a.kv, has_offsets(a.kv, rows, n, a.head_dim), [&]<typename Key, typename Value, bool>() {
-      few_rows_block<Key, Value>(a, f, rows, begin, n);
-    });
+    f.has_offsets = has_offsets(rows, n);
+    with_readers(a.kv, [&]<typename Row, bool>() { few_rows_block<Row>(a, f, rows, begin, n); });
   }
   for (int r = 0; r < a.n_rows; ++r) {
     const float factor = f.sum[r] == 0.0F ? 0.0F : 1.0F / f.sum[r];
-    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * f.output[r * f.stride + d];
+    for (int d = 0; d < a.head_dim; ++d) a.y[r][d] = factor * f.output[r * f.stride + d] + 0.0F;
   }
 }
 

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "backend/cpu/kernels/test_util.h"
+#include "base/half.h"
 
 namespace triptych::kernels {
 namespace {
@@ -194,21 +196,103 @@ TEST(Attention, NanStaysInItsRowAndInfiniteScoresFollowTheFormula) {
   }
 }
 
+// By dot products and by tiles, in any company: sizes around vectors and tiles, windows, all types of rows.
 TEST(Attention, BitsOfARowDoNotDependOnItsNeighbours) {
   for (const Isa isa : usable_isas()) {
-    for (const auto& [part, window] : {std::pair(kAttentionFewRows, 0), std::pair(kAttentionMaxRows, 0),
-                                       std::pair(kAttentionFewRows, 115), std::pair(kAttentionMaxRows, 30)}) {
-      const int n_rows = part;
-      Operands operands({n_rows, 250, 64, ElementType::kF16, true, 16, 1.0F, window});
-      const std::vector<float> whole = operands.run(attention_kernels(isa));
-      const int first = part == kAttentionFewRows ? 3 : 37;
-      const int n = part == kAttentionFewRows ? 2 : 50;
-      const std::vector<float> some = operands.run(attention_kernels(isa), first, n);
-      for (std::size_t i = static_cast<std::size_t>(first * 65);
-           i < static_cast<std::size_t>((first + n) * 65); ++i)
-        ASSERT_EQ(whole[i], some[i]) << attention_kernels(isa).name;
-    }
+    const AttentionKernels& kernels = attention_kernels(isa);
+    for (const ElementType type : kElementTypes)
+      for (const int head_dim : {1, 8, 24, 31, 64, 80, 128})
+        for (const int window : {0, 30, 115}) {
+          constexpr int kRows = 70;
+          Operands operands({kRows, 250, head_dim, type, true, 16, 1.0F, window});
+          const std::vector<float> whole = operands.run(kernels);
+          const auto stride = static_cast<std::size_t>(head_dim + 1);
+          for (const auto& [first, n] :
+               {std::pair(0, 1), std::pair(3, 2), std::pair(40, 8), std::pair(69, 1), std::pair(37, 30)}) {
+            const std::vector<float> some = operands.run(kernels, first, n);
+            const auto begin = static_cast<std::size_t>(first) * stride;
+            ASSERT_EQ(std::memcmp(whole.data() + begin, some.data() + begin,
+                                  static_cast<std::size_t>(n) * stride * sizeof(float)),
+                      0)
+                << kernels.name << " type " << static_cast<int>(type) << " head_dim " << head_dim
+                << " window " << window << " rows from " << first;
+          }
+        }
   }
+}
+
+// The same over rows of codes, with channels that pages take out, in exactly the memory that pages take.
+TEST(Attention, CodedRowsAloneAndTogether) {
+  constexpr int kRows = 50;
+  constexpr int kKeys = 180;
+  constexpr int kPageTokens = 16;
+  constexpr int kPages = (kKeys + kPageTokens - 1) / kPageTokens;
+  for (const Isa isa : usable_isas())
+    for (const KvCode code : {KvCode::kInt8, KvCode::kFp8, KvCode::kInt4})
+      for (const int head_dim : {8, 31, 64, 80, 128}) {
+        const auto d = static_cast<std::size_t>(head_dim);
+        const KvRowKernels& codec = kv_row_kernels(isa);
+        const std::ptrdiff_t row_bytes = kv_row_bytes(code, head_dim);
+        const std::ptrdiff_t offset_bytes =
+            kv_max_offsets(head_dim) * static_cast<std::ptrdiff_t>(sizeof(KvOffset));
+        const std::ptrdiff_t values_at = offset_bytes + kPageTokens * row_bytes;
+        // A page's rows end where its memory does, so that sanitizers see what is read beyond.
+        std::vector<std::vector<std::uint8_t>> memory;
+        std::vector<const char*> page_data;
+        std::vector<std::int32_t> pages;
+        for (int p = 0; p < kPages; ++p) {
+          const int n = std::min(kPageTokens, kKeys - p * kPageTokens);
+          auto& page = memory.emplace_back(static_cast<std::size_t>(values_at + n * row_bytes));
+          auto* offsets = reinterpret_cast<KvOffset*>(page.data());
+          for (int t = 0; t < n; ++t) {
+            std::vector<float> key = random_floats(d, static_cast<unsigned>(p * 100 + t));
+            if (p % 3 != 0 && head_dim > 16) key[d / 2] += 90.0F;
+            if (t == 0) codec.choose_offsets(head_dim, key.data(), offsets);
+            for (std::ptrdiff_t i = 0; i < kv_max_offsets(head_dim); ++i)
+              key[offsets[i].channel] -= bf16_to_f32(offsets[i].value);
+            codec.encode(code, head_dim, key.data(), nullptr, page.data() + offset_bytes + t * row_bytes);
+            const std::vector<float> value = random_floats(d, static_cast<unsigned>(5000 + p * 100 + t));
+            codec.encode(code, head_dim, value.data(), nullptr, page.data() + values_at + t * row_bytes);
+          }
+          page_data.push_back(reinterpret_cast<const char*>(page.data()));
+          pages.push_back(p);
+        }
+        const KeyValueRows kv = {nullptr,      nullptr,           row_bytes,        row_bytes,
+                                 pages.data(), kPageTokens,       page_data.data(), offset_bytes,
+                                 values_at,    ElementType::kF32, &codec,           code,
+                                 offset_bytes};
+        const std::vector<float> q = random_floats(kRows * d, 9);
+        std::vector<const float*> q_rows;
+        std::vector<std::int32_t> n_visible;
+        for (int r = 0; r < kRows; ++r) {
+          q_rows.push_back(q.data() + static_cast<std::size_t>(r) * d);
+          n_visible.push_back(kKeys - kRows + r + 1);
+        }
+        const auto scratch = scratch_for(head_dim);
+        const auto run = [&](const AttentionKernels& kernels, int first, int n) {
+          std::vector<float> y(kRows * d);
+          std::vector<float*> y_rows;
+          for (int r = 0; r < kRows; ++r) y_rows.push_back(y.data() + static_cast<std::size_t>(r) * d);
+          kernels.attention({n, head_dim, q_rows.data() + first, y_rows.data() + first,
+                             n_visible.data() + first, 0.2F, kv, scratch.get()});
+          return std::vector<float>(y.begin() + static_cast<std::ptrdiff_t>(first) * head_dim,
+                                    y.begin() + static_cast<std::ptrdiff_t>(first + n) * head_dim);
+        };
+        const AttentionKernels& kernels = attention_kernels(isa);
+        const std::vector<float> whole = run(kernels, 0, kRows);
+        const std::vector<float> expected = run(kAttentionScalar, 0, kRows);
+        for (std::size_t i = 0; i < whole.size(); ++i)
+          ASSERT_NEAR(whole[i], expected[i], 2e-4) << kernels.name << " " << head_dim << " at " << i;
+        for (const auto& [first, n] :
+             {std::pair(0, 1), std::pair(7, 4), std::pair(20, 11), std::pair(49, 1)}) {
+          const std::vector<float> some = run(kernels, first, n);
+          ASSERT_EQ(std::memcmp(some.data(), whole.data() + static_cast<std::size_t>(first) * d,
+                                some.size() * sizeof(float)),
+                    0)
+              << kernels.name << " code " << static_cast<int>(code) << " head_dim " << head_dim
+              << " rows from " << first;
+        }
+      }
 }
 
 }  // namespace

@@ -38,70 +38,56 @@ TRIPTYCH_INLINE Vf vload_u4(const void* p, int n) {
 }
 #endif
 
-#if !defined(TRIPTYCH_HAS_SUM4)
-TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
-  for (int i = 0; i < 4; ++i) sums[i] = vsum(v[i]);
+/// A bfloat16 number beside a row's codes.
+TRIPTYCH_INLINE float load_bf16(const char* at) {
+  uint16_t half;
+  memcpy(&half, at, sizeof half);
+  const uint32_t bits = static_cast<uint32_t>(half) << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
 }
-#endif
 
+/// kHasFactor: what at() gives has still to be multiplied by `factor`.
 template <ElementType T>
 struct PlainRow {
   static constexpr bool kHasFactor = false;
   static constexpr float factor = 1;
   const void* row;
-  TRIPTYCH_INLINE PlainRow(const void* at_row, const uint16_t*, int) : row(at_row) {}
+  TRIPTYCH_INLINE PlainRow(const void* at_row, int) : row(at_row) {}
   TRIPTYCH_INLINE Vf at(int i, int n) const {
     return n == kLanes ? vload_as<T>(row, i) : vload_as_n<T>(row, i, n);
   }
 };
 
-TRIPTYCH_INLINE Vf load_offset(const uint16_t* offset, int i, int n) {
-  return n == kLanes ? vload_as<ElementType::kBF16>(offset, i) : vload_as_n<ElementType::kBF16>(offset, i, n);
-}
-
 // kInt8 and kFp8.
-template <KvCode C, bool kOffset>
+template <KvCode C>
 struct ScaledRow {
-  static constexpr bool kHasFactor = !kOffset;
+  static constexpr bool kHasFactor = true;
   const char* codes;
-  const uint16_t* offset;
   float factor;
-  TRIPTYCH_INLINE ScaledRow(const void* row, const uint16_t* page_offset, int head_dim)
-      : codes(static_cast<const char*>(row)), offset(page_offset) {
-    memcpy(&factor, codes + (head_dim + 3) / 4 * 4, sizeof factor);
+  TRIPTYCH_INLINE ScaledRow(const void* row, int head_dim) : codes(static_cast<const char*>(row)) {
+    factor = load_bf16(codes + kv_scale_at(head_dim));
     if constexpr (C == KvCode::kFp8) factor *= 256;
   }
   TRIPTYCH_INLINE Vf at(int i, int n) const {
-    const Vf code = C == KvCode::kFp8 ? vload_f8_256th(codes + i, n) : vload_s8(codes + i, n);
-    if constexpr (kOffset) return vfma(code, vset(factor), load_offset(offset, i, n));
-    return code;
+    return C == KvCode::kFp8 ? vload_f8_256th(codes + i, n) : vload_s8(codes + i, n);
   }
 };
 
-template <bool kOffset>
 struct GroupedRow {  // kInt4
   static constexpr bool kHasFactor = false;
   static constexpr float factor = 1;
   const char* groups;
-  const uint16_t* offset;
-  TRIPTYCH_INLINE GroupedRow(const void* row, const uint16_t* page_offset, int)
-      : groups(static_cast<const char*>(row)), offset(page_offset) {}
-  TRIPTYCH_INLINE Vf at(int i, int n) const {
-    const char* group = groups + i / kKvGroup * kKvGroupBytes;
-    uint32_t halves;
-    memcpy(&halves, group, sizeof halves);
-    const uint32_t step_bits = halves << 16;
-    const uint32_t low_bits = halves & 0xffff0000U;
-    float step;
-    float low;
-    memcpy(&step, &step_bits, sizeof step);
-    memcpy(&low, &low_bits, sizeof low);
-    const char* codes = group + 4 + i % 16;
-    const Vf code = i % kKvGroup < 16 ? vload_u4<false>(codes, kLanes) : vload_u4<true>(codes, kLanes);
-    const Vf v = vfma(code, vset(step), vset(low));
-    // Padding of the last group is not zero: what multiplies it is.
-    if constexpr (kOffset) return vadd(v, load_offset(offset, i, n));
-    return v;
+  const char* codes;
+  TRIPTYCH_INLINE GroupedRow(const void* row, int head_dim)
+      : groups(static_cast<const char*>(row)), codes(groups + kv_codes_at(head_dim)) {}
+  // Padding of the last group is not zero: what multiplies it is.
+  TRIPTYCH_INLINE Vf at(int i, int) const {
+    const char* group = groups + i / kKvGroup * 4;
+    const char* from = codes + i / kKvBlock * 16 + i % 16;
+    const Vf code = i % kKvBlock < 16 ? vload_u4<false>(from, kLanes) : vload_u4<true>(from, kLanes);
+    return vfma(code, vset(load_bf16(group)), vset(load_bf16(group + 2)));
   }
 };
 

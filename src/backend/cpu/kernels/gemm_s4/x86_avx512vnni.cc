@@ -47,10 +47,16 @@ void rows_of(const S4RowsArgs& t) {
     const uint8_t* tail = panel + n_blocks * 256;
     for (int first = 0; first < 4; first += kVectors) {
       __m512i sums[kRows][kVectors];
+      // The zero point of symmetric codes is taken off before they are added up.
 #pragma GCC unroll 12
-      for (int r = 0; r < kRows; ++r)
+      for (int r = 0; r < kRows; ++r) {
+        const __m512i total = _mm512_set1_epi32(t.group_sums[r * n_groups + g]);
+        const __m512i begin = layout.asymmetric
+                                  ? _mm512_setzero_si512()
+                                  : _mm512_sub_epi32(_mm512_setzero_si512(), _mm512_slli_epi32(total, 3));
 #pragma GCC unroll 4
-        for (int c = 0; c < kVectors; ++c) sums[r][c] = _mm512_setzero_si512();
+        for (int c = 0; c < kVectors; ++c) sums[r][c] = begin;
+      }
       const uint8_t* at = panel + 64 * first;
       const int8_t* q = group_q;
       for (ptrdiff_t b = 0; b < n_blocks; ++b, at += 256, q += 8) {
@@ -82,11 +88,11 @@ void rows_of(const S4RowsArgs& t) {
         const auto [scale, zero] = load_tail(layout, tail, column);
 #pragma GCC unroll 12
         for (int r = 0; r < kRows; ++r) {
-          const int32_t total = t.group_sums[r * n_groups + g];
-          const __m512i offset = layout.asymmetric ? _mm512_mullo_epi32(zero, _mm512_set1_epi32(total))
-                                                   : _mm512_set1_epi32(8 * total);
-          const __m512 product =
-              _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(sums[r][c], offset)), scale);
+          __m512i sum = sums[r][c];
+          if (layout.asymmetric)
+            sum = _mm512_sub_epi32(
+                sum, _mm512_mullo_epi32(zero, _mm512_set1_epi32(t.group_sums[r * n_groups + g])));
+          const __m512 product = _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale);
           float* y = t.y + r * t.y_stride + column;
           _mm512_storeu_ps(y, _mm512_add_ps(_mm512_loadu_ps(y), product));
         }

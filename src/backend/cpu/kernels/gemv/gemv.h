@@ -1,7 +1,7 @@
 // Products of a matrix with few vectors: y[m][n] = sum over k of x[m][k] * w[n][k], the matrix read once, as
 // a stream. Lane j of a vector sums the products of k = j modulo the vector's length in order; the lanes are
 // added at the end as a fixed tree. So the bits of y[m][n] do not depend on how many vectors or rows one call
-// takes.
+// takes, nor on how k is cut into calls.
 #pragma once
 
 #include <stddef.h>
@@ -33,8 +33,13 @@ struct GemvArgs {
   ptrdiff_t k;
   const float* x;  // gemv_x_floats(...) floats: x[m][i] at gemv_x_index(...), zeros from k on
   int n_vectors;   // 1 .. max_vectors
-  float* y;        // y[m * y_stride + n]
+  float* y;        // y[m * y_stride + n]; written by the last call
   ptrdiff_t y_stride;
+  // A long k may be cut: each call takes the next elements, a multiple of 2 * lanes of them but in the last,
+  // and the lanes' sums are kept in between.
+  float* sums = nullptr;  // [n_rows][n_vectors][lanes]
+  bool is_first = true;
+  bool is_last = true;
 };
 
 struct GemvKernels {

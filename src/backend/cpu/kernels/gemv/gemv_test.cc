@@ -1,5 +1,7 @@
 #include "backend/cpu/kernels/gemv/gemv.h"
 
+#include <algorithm>
+
 #include "backend/cpu/kernels/test_util.h"
 
 namespace triptych::kernels {
@@ -95,6 +97,31 @@ TEST(Gemv, BitsDoNotDependOnTheOtherVectorsOrRows) {
         }
       }
     }
+  }
+}
+
+// The same bits as whole, in calls over parts of k.
+TEST(Gemv, KMayBeCut) {
+  for (const Isa isa : usable_isas()) {
+    const GemvKernels& gemv = gemv_kernels(isa);
+    const int step = 4 * gemv.lanes;
+    const int n_rows = 13;
+    for (const ElementType type : kElementTypes)
+      for (const int k : {step, 3 * step + 5})
+        for (int m = 1; m <= gemv.max_vectors; ++m) {
+          StoredArray w(type, random_floats(static_cast<std::size_t>(n_rows * k), 1));
+          const std::vector<float> x =
+              packed(random_floats(static_cast<std::size_t>(m * k), 2), k, k, m, type, gemv.lanes);
+          std::vector<float> whole(static_cast<std::size_t>(n_rows * m));
+          std::vector<float> in_parts(whole.size());
+          gemv.gemv({w.data(), k, type, n_rows, k, x.data(), m, whole.data(), n_rows});
+          std::vector<float> sums(static_cast<std::size_t>(n_rows * m * gemv.lanes));
+          for (int begin = 0; begin < k; begin += step)
+            gemv.gemv({w.data() + begin * static_cast<std::ptrdiff_t>(element_bytes(type)), k, type, n_rows,
+                       std::min(step, k - begin), x.data() + static_cast<std::ptrdiff_t>(begin) * m, m,
+                       in_parts.data(), n_rows, sums.data(), begin == 0, begin + step >= k});
+          ASSERT_EQ(in_parts, whole) << gemv.name << " k " << k << " vectors " << m;
+        }
   }
 }
 

@@ -2,6 +2,6 @@
 
 namespace triptych::kernels {
 
-extern const KvRowKernels kKvRowNeon = {"neon", choose_offset, encode, decode};
+extern const KvRowKernels kKvRowNeon = {"neon", choose_offsets, encode, decode};
 
 }  // namespace triptych::kernels

@@ -2,8 +2,9 @@
 // head"), so that nothing has to be calibrated. Codes: 8-bit integers, E4M3 floats, 4-bit integers in groups.
 //
 // Keys of some models carry a large constant in a few channels (a bias of q/k projections; Qwen2 is known
-// for it), which would take all levels of the row. Such channels get an offset, subtracted before and added
-// after: `choose_offset` finds it in the first row of a page, and all rows of the page share it.
+// for it), which would take all levels of the row. Such channels get an offset, subtracted before; what it
+// adds to a score, q offset, is added after. `choose_offsets` finds them in the first row of a page, and all
+// rows of the page share them.
 //
 // Every implementation gives the same bits. Rows with an infinity or a NaN decode to NaN.
 #pragma once
@@ -16,23 +17,37 @@
 namespace triptych::kernels {
 
 enum class KvCode : int {
-  kInt8,  // n codes -127..127, padded to a multiple of 4, then the scale, float: max |x| / 127
+  kInt8,  // n codes -127..127, padded to a multiple of 4, then the scale, bfloat16: max |x| / 127
   kFp8,   // the same with E4M3 codes and max |x| / 448
-  kInt4,  // groups of 32 elements: step and minimum (bfloat16 each), then 16 bytes: element i and i + 16
+  kInt4,  // for each group of 64 elements step and minimum (bfloat16 each); then for each 32 elements 16
+          // bytes: element i in the low, i + 16 in the high half
 };
 
-inline constexpr ptrdiff_t kKvGroup = 32;  // elements of a kInt4 group
-inline constexpr ptrdiff_t kKvGroupBytes = 20;
+inline constexpr ptrdiff_t kKvGroup = 64;  // elements of a kInt4 group
+inline constexpr ptrdiff_t kKvBlock = 32;  // elements whose codes are 16 bytes
 
-/// Bytes of a row of n elements: a multiple of 4.
-constexpr ptrdiff_t kv_row_bytes(KvCode code, ptrdiff_t n) {
-  return code == KvCode::kInt4 ? (n + kKvGroup - 1) / kKvGroup * kKvGroupBytes : (n + 3) / 4 * 4 + 4;
+/// Where the scale of a kInt8 or kFp8 row stands, and the codes of a kInt4 row begin; in bytes.
+static constexpr ptrdiff_t kv_scale_at(ptrdiff_t n) { return (n + 3) / 4 * 4; }
+static constexpr ptrdiff_t kv_codes_at(ptrdiff_t n) { return (n + kKvGroup - 1) / kKvGroup * 4; }
+/// Bytes of a row of n elements: a multiple of 2.
+static constexpr ptrdiff_t kv_row_bytes(KvCode code, ptrdiff_t n) {
+  return code == KvCode::kInt4 ? kv_codes_at(n) + (n + kKvBlock - 1) / kKvBlock * 16 : kv_scale_at(n) + 2;
 }
+
+/// A channel of a page's keys from which `value` (bfloat16) was subtracted; 0: none, nor any behind it.
+struct KvOffset {
+  uint16_t channel;
+  uint16_t value;
+};
+/// Of n channels so many at most.
+static constexpr ptrdiff_t kv_max_offsets(ptrdiff_t n) { return n / 16; }
+inline constexpr ptrdiff_t kKvMaxChannels = 65536;
 
 struct KvRowKernels {
   const char* name;
-  /// offset[i] = x[i] as bfloat16 where |x[i]| is above four times the row's root mean square, else 0.
-  void (*choose_offset)(ptrdiff_t n, const float* x, uint16_t* offset);
+  /// offsets [kv_max_offsets(n)]: the largest channels, as long as |x[i]| is above four times the root mean
+  /// square of those that are left, each with x[i]. n <= kKvMaxChannels.
+  void (*choose_offsets)(ptrdiff_t n, const float* x, KvOffset* offsets);
   /// row = codes of x - offset; `offset` is null or [n] bfloat16.
   void (*encode)(KvCode code, ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* row);
   /// y = what the codes stand for, plus the offset.

@@ -27,20 +27,41 @@ inline uint16_t to_bf16(float x) {  // finite values only
 inline float round_even(float x) { return (x + 12582912.0F) - 12582912.0F; }
 
 constexpr uint32_t kInfinityBits = 0x7f800000U;
-constexpr float kSmallest = 1e-36F;  // below, an inverse could be infinite: such rows are zero
+constexpr float kSmallest = 1e-34F;  // below, an inverse could be infinite: such rows are zero
 
-void choose_offset(ptrdiff_t n, const float* x, uint16_t* offset) {
+void choose_offsets(ptrdiff_t n, const float* x, KvOffset* offsets) {
   // Sixteen sums in a fixed order: the bits do not depend on the width of vectors.
-  float sums[16] = {};
+  double sums[16] = {};
   ptrdiff_t i = 0;
   for (; i + 16 <= n; i += 16)
-    for (int lane = 0; lane < 16; ++lane) sums[lane] += x[i + lane] * x[i + lane];
-  for (int lane = 0; i < n; ++i, ++lane) sums[lane] += x[i] * x[i];
-  float total = 0;
-  for (int lane = 0; lane < 16; ++lane) total += sums[lane];
-  const float limit = 16 * total / static_cast<float>(n);  // (4 rms)^2
-  const bool usable = bits_of(limit) < kInfinityBits;
-  for (ptrdiff_t j = 0; j < n; ++j) offset[j] = usable && x[j] * x[j] > limit ? to_bf16(x[j]) : uint16_t{0};
+    for (int lane = 0; lane < 16; ++lane) {
+      const double v = static_cast<double>(x[i + lane]);
+      sums[lane] += v * v;
+    }
+  for (int lane = 0; i < n; ++i, ++lane) sums[lane] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  double rest = 0;  // squares of what was not taken
+  for (int lane = 0; lane < 16; ++lane) rest += sums[lane];
+  const ptrdiff_t most = kv_max_offsets(n);
+  ptrdiff_t n_taken = 0;
+  for (; n_taken < most; ++n_taken) {
+    ptrdiff_t at = -1;
+    double largest = 0;
+    for (ptrdiff_t j = 0; j < n; ++j) {
+      bool taken = false;
+      for (ptrdiff_t t = 0; t < n_taken; ++t) taken = taken || offsets[t].channel == j;
+      const double square = static_cast<double>(x[j]) * static_cast<double>(x[j]);
+      if (taken || !(square > largest)) continue;
+      largest = square;
+      at = j;
+    }
+    rest -= largest;
+    const double mean = (rest > 0 ? rest : 0) / static_cast<double>(n - n_taken - 1);
+    // What a bfloat16 cannot hold is no constant, nor are NaN and infinity.
+    if (at < 0 || !(largest > 16 * mean) || !(largest < 1e76)) break;
+    offsets[n_taken] = {static_cast<uint16_t>(at), to_bf16(x[at])};
+    if (offsets[n_taken].value == 0) break;
+  }
+  for (; n_taken < most; ++n_taken) offsets[n_taken] = {0, 0};
 }
 
 inline float less_offset(const float* x, const uint16_t* offset, ptrdiff_t i) {
@@ -82,10 +103,10 @@ void encode_row(ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* ro
   const uint32_t bits = largest_bits<kOffset>(n, x, offset);
   const float largest = float_of(bits);
   const bool bad = bits >= kInfinityBits;
-  const float scale = bad ? float_of(0x7fc00000U) : (largest < kSmallest ? 0.0F : largest / kTop);
   const bool nothing = bad || largest < kSmallest;
-  const float inverse = nothing ? 0.0F : kTop / largest;
-  const ptrdiff_t padded = (n + 3) / 4 * 4;
+  const uint16_t scale = bad ? uint16_t{0x7fc0} : (nothing ? uint16_t{0} : to_bf16(largest / kTop));
+  const float inverse = nothing ? 0.0F : 1.0F / of_bf16(scale);
+  const ptrdiff_t padded = kv_scale_at(n);
   if (nothing) {
     for (ptrdiff_t i = 0; i < n; ++i) row[i] = 0;
   } else {
@@ -106,8 +127,9 @@ void encode_row(ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* ro
 
 template <KvCode kCode, bool kOffset>
 void decode_row(ptrdiff_t n, const uint8_t* row, const uint16_t* offset, float* y) {
-  float scale;
-  __builtin_memcpy(&scale, row + (n + 3) / 4 * 4, sizeof scale);
+  uint16_t half;
+  __builtin_memcpy(&half, row + kv_scale_at(n), sizeof half);
+  const float scale = of_bf16(half);
   for (ptrdiff_t i = 0; i < n; ++i) {
     float v;
     if constexpr (kCode == KvCode::kInt8) {
@@ -119,8 +141,8 @@ void decode_row(ptrdiff_t n, const uint8_t* row, const uint16_t* offset, float* 
   }
 }
 
-// One group of up to 32 elements.
-void encode_group(ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* to) {
+// One group of up to 64 elements: its step and minimum, and the bytes of its codes.
+void encode_group(ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* range, uint8_t* to) {
   float v[kKvGroup];
   for (ptrdiff_t i = 0; i < kKvGroup; ++i) v[i] = i < n ? less_offset(x, offset, i) : 0.0F;
   float low = v[0];
@@ -146,21 +168,23 @@ void encode_group(ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* 
     c = c > 0.0F ? c : 0.0F;
     codes[i] = static_cast<uint8_t>(static_cast<int32_t>(round_even(c)));
   }
-  __builtin_memcpy(to, &step_half, 2);
-  __builtin_memcpy(to + 2, &low_half, 2);
-  for (int i = 0; i < 16; ++i) to[4 + i] = static_cast<uint8_t>(codes[i] | codes[16 + i] << 4);
+  __builtin_memcpy(range, &step_half, 2);
+  __builtin_memcpy(range + 2, &low_half, 2);
+  for (ptrdiff_t block = 0; block < n; block += kKvBlock, to += 16)
+    for (int i = 0; i < 16; ++i) to[i] = static_cast<uint8_t>(codes[block + i] | codes[block + 16 + i] << 4);
 }
 
-void decode_group(ptrdiff_t n, const uint8_t* from, const uint16_t* offset, float* y) {
+void decode_group(ptrdiff_t n, const uint8_t* range, const uint8_t* from, const uint16_t* offset, float* y) {
   uint16_t halves[2];
-  __builtin_memcpy(halves, from, sizeof halves);
+  __builtin_memcpy(halves, range, sizeof halves);
   const float step = of_bf16(halves[0]);
   const float base = of_bf16(halves[1]);
   float v[kKvGroup];
-  for (int i = 0; i < 16; ++i) {
-    v[i] = static_cast<float>(from[4 + i] & 15) * step + base;
-    v[16 + i] = static_cast<float>(from[4 + i] >> 4) * step + base;
-  }
+  for (ptrdiff_t block = 0; block < n; block += kKvBlock, from += 16)
+    for (int i = 0; i < 16; ++i) {
+      v[block + i] = static_cast<float>(from[i] & 15) * step + base;
+      v[block + 16 + i] = static_cast<float>(from[i] >> 4) * step + base;
+    }
   if (offset == nullptr) {
     for (ptrdiff_t i = 0; i < n; ++i) y[i] = v[i];
   } else {
@@ -170,8 +194,9 @@ void decode_group(ptrdiff_t n, const uint8_t* from, const uint16_t* offset, floa
 
 void encode(KvCode code, ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* row) {
   if (code == KvCode::kInt4) {
-    for (ptrdiff_t i = 0; i < n; i += kKvGroup, row += kKvGroupBytes)
-      encode_group(n - i < kKvGroup ? n - i : kKvGroup, x + i, offset != nullptr ? offset + i : nullptr, row);
+    for (ptrdiff_t i = 0; i < n; i += kKvGroup)
+      encode_group(n - i < kKvGroup ? n - i : kKvGroup, x + i, offset != nullptr ? offset + i : nullptr,
+                   row + i / kKvGroup * 4, row + kv_codes_at(n) + i / 2);
   } else if (code == KvCode::kInt8) {
     offset != nullptr ? encode_row<KvCode::kInt8, true>(n, x, offset, row)
                       : encode_row<KvCode::kInt8, false>(n, x, offset, row);
@@ -183,8 +208,9 @@ void encode(KvCode code, ptrdiff_t n, const float* x, const uint16_t* offset, ui
 
 void decode(KvCode code, ptrdiff_t n, const uint8_t* row, const uint16_t* offset, float* y) {
   if (code == KvCode::kInt4) {
-    for (ptrdiff_t i = 0; i < n; i += kKvGroup, row += kKvGroupBytes)
-      decode_group(n - i < kKvGroup ? n - i : kKvGroup, row, offset != nullptr ? offset + i : nullptr, y + i);
+    for (ptrdiff_t i = 0; i < n; i += kKvGroup)
+      decode_group(n - i < kKvGroup ? n - i : kKvGroup, row + i / kKvGroup * 4, row + kv_codes_at(n) + i / 2,
+                   offset != nullptr ? offset + i : nullptr, y + i);
   } else if (code == KvCode::kInt8) {
     offset != nullptr ? decode_row<KvCode::kInt8, true>(n, row, offset, y)
                       : decode_row<KvCode::kInt8, false>(n, row, offset, y);

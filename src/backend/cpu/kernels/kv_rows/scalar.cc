@@ -2,6 +2,6 @@
 
 namespace triptych::kernels {
 
-extern const KvRowKernels kKvRowScalar = {"scalar", choose_offset, encode, decode};
+extern const KvRowKernels kKvRowScalar = {"scalar", choose_offsets, encode, decode};
 
 }  // namespace triptych::kernels

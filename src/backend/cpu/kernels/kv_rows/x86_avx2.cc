@@ -2,6 +2,6 @@
 
 namespace triptych::kernels {
 
-extern const KvRowKernels kKvRowAvx2 = {"avx2", choose_offset, encode, decode};
+extern const KvRowKernels kKvRowAvx2 = {"avx2", choose_offsets, encode, decode};
 
 }  // namespace triptych::kernels

@@ -28,12 +28,13 @@ void encode_int8(ptrdiff_t n, const float* x, const uint16_t* offset, uint8_t* r
   const float largest = float_of(bits);
   const bool bad = bits >= kInfinityBits;
   const bool nothing = bad || largest < kSmallest;
-  const float scale = bad ? float_of(0x7fc00000U) : nothing ? 0.0F : largest / 127.0F;
-  const __m512 inverse = _mm512_set1_ps(nothing ? 0.0F : 127.0F / largest);
+  const uint16_t scale = bad ? uint16_t{0x7fc0} : nothing ? uint16_t{0} : to_bf16(largest / 127.0F);
+  const __m512 inverse = _mm512_set1_ps(nothing ? 0.0F : 1.0F / of_bf16(scale));
   const __mmask16 keep = nothing ? 0 : 0xffff;
-  const ptrdiff_t padded = (n + 3) / 4 * 4;
+  const ptrdiff_t padded = kv_scale_at(n);
   for (ptrdiff_t i = 0; i < padded; i += 16) {
-    const __m512 v = _mm512_mul_ps(values_at<kOffset>(n, x, offset, i), inverse);  // rounds to -127 .. 127
+    const __m512 v =
+        _mm512_mul_ps(values_at<kOffset>(n, x, offset, i), inverse);  // at most 127.3: rounds to -127 .. 127
     _mm512_mask_cvtepi32_storeu_epi8(row + i, first(padded - i), _mm512_maskz_cvtps_epi32(keep, v));
   }
   __builtin_memcpy(row + padded, &scale, sizeof scale);
@@ -46,6 +47,6 @@ void encode_any(KvCode code, ptrdiff_t n, const float* x, const uint16_t* offset
 
 }  // namespace
 
-extern const KvRowKernels kKvRowAvx512 = {"avx512", choose_offset, encode_any, decode};
+extern const KvRowKernels kKvRowAvx512 = {"avx512", choose_offsets, encode_any, decode};
 
 }  // namespace triptych::kernels

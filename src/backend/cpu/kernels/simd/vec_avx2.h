@@ -70,6 +70,17 @@ TRIPTYCH_INLINE float vsum(Vf v) {
   q = _mm_add_ss(q, _mm_movehdup_ps(q));
   return _mm_cvtss_f32(q);
 }
+/// vsum of each of four vectors.
+TRIPTYCH_INLINE void vsum_each(const Vf* v, float* sums) {
+  const Vf ab =
+      _mm256_add_ps(_mm256_permute2f128_ps(v[0], v[1], 0x20), _mm256_permute2f128_ps(v[0], v[1], 0x31));
+  const Vf cd =
+      _mm256_add_ps(_mm256_permute2f128_ps(v[2], v[3], 0x20), _mm256_permute2f128_ps(v[2], v[3], 0x31));
+  // a0 c0 a1 c1 | b0 d0 b1 d1, and the same of lanes 2 and 3
+  const Vf q = _mm256_add_ps(_mm256_unpacklo_ps(ab, cd), _mm256_unpackhi_ps(ab, cd));
+  const Vf s = _mm256_add_ps(q, _mm256_permute_ps(q, 0x4e));
+  _mm_storeu_ps(sums, _mm_unpacklo_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)));
+}
 TRIPTYCH_INLINE float vmax_lane(Vf v) {
   __m128 q = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
   q = _mm_max_ps(q, _mm_movehl_ps(q, q));
@@ -251,8 +262,8 @@ TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
   }
 }
 
-/// The sums of four vectors' lanes.
-#define TRIPTYCH_HAS_SUM4
+/// The sums of four vectors' lanes: pairs of neighbours in kSum4Order, then pairs of these, and so on.
+constexpr int kSum4Order[kLanes] = {0, 1, 2, 3, 4, 5, 6, 7};
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
   const __m256 all = _mm256_hadd_ps(_mm256_hadd_ps(v[0], v[1]), _mm256_hadd_ps(v[2], v[3]));
   _mm_storeu_ps(sums, _mm_add_ps(_mm256_castps256_ps128(all), _mm256_extractf128_ps(all, 1)));

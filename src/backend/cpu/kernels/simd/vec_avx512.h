@@ -66,6 +66,17 @@ TRIPTYCH_INLINE float vsum(Vf v) {
   q = _mm_add_ss(q, _mm_movehdup_ps(q));
   return _mm_cvtss_f32(q);
 }
+/// vsum of each of four vectors.
+TRIPTYCH_INLINE void vsum_each(const Vf* v, float* sums) {
+  // Halves of two vectors side by side, then quarters of four.
+  const Vf ab = _mm512_add_ps(_mm512_shuffle_f32x4(v[0], v[1], 0x44), _mm512_shuffle_f32x4(v[0], v[1], 0xee));
+  const Vf cd = _mm512_add_ps(_mm512_shuffle_f32x4(v[2], v[3], 0x44), _mm512_shuffle_f32x4(v[2], v[3], 0xee));
+  Vf q = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+  q = _mm512_add_ps(q, _mm512_permute_ps(q, 0x4e));
+  q = _mm512_add_ps(q, _mm512_permute_ps(q, 0xb1));
+  const Vi firsts = _mm512_setr_epi32(0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12, 0, 4, 8, 12);
+  _mm_storeu_ps(sums, _mm512_castps512_ps128(_mm512_permutexvar_ps(firsts, q)));
+}
 TRIPTYCH_INLINE float vmax_lane(Vf v) {
   __m256 h = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
   __m128 q = _mm_max_ps(_mm256_castps256_ps128(h), _mm256_extractf128_ps(h, 1));
@@ -74,8 +85,8 @@ TRIPTYCH_INLINE float vmax_lane(Vf v) {
   return _mm_cvtss_f32(q);
 }
 
-/// The sums of four vectors' lanes.
-#define TRIPTYCH_HAS_SUM4
+/// The sums of four vectors' lanes: pairs of neighbours in kSum4Order, then pairs of these, and so on.
+constexpr int kSum4Order[kLanes] = {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15};
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
   __m256 h[4];
   TRIPTYCH_UNROLL

@@ -91,6 +91,11 @@ TRIPTYCH_INLINE float vsum(Vf v) {
   const float32x2_t h = vadd_f32(vget_low_f32(q), vget_high_f32(q));
   return vget_lane_f32(h, 0) + vget_lane_f32(h, 1);
 }
+/// vsum of each of four vectors.
+TRIPTYCH_INLINE void vsum_each(const Vf* v, float* sums) {
+  TRIPTYCH_UNROLL
+  for (int i = 0; i < 4; ++i) sums[i] = vsum(v[i]);
+}
 TRIPTYCH_INLINE float vmax_lane(Vf v) {
   float32x4_t q = max4(v.low, v.high);
   q = max4(q, vextq_f32(q, q, 2));
@@ -279,8 +284,8 @@ TRIPTYCH_INLINE void vstore_s8(int8_t* p, Vf v, int n) {
   }
 }
 
-/// The sums of four vectors' lanes.
-#define TRIPTYCH_HAS_SUM4
+/// The sums of four vectors' lanes: pairs of neighbours in kSum4Order, then pairs of these, and so on.
+constexpr int kSum4Order[kLanes] = {0, 4, 1, 5, 2, 6, 3, 7};
 TRIPTYCH_INLINE void vsum4(const Vf* v, float* sums) {
   float32x4_t s[4];
   TRIPTYCH_UNROLL
