@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "triptych/export.h"
@@ -29,6 +30,17 @@ struct EngineOptions {
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_cache_bytes = 0;  // embeddings of pictures seen lately
   int max_cached_prefixes = 0;         // ended sequences whose keys and values a longer one may go on with
+  /// Patches of a pass through the vision tower, which takes the pictures of several requests together.
+  std::int64_t max_batch_patches = 16384;
+  /// While others decode, a step should take no longer: prompts and pictures are worked on in pieces in
+  /// between. What shares a step then depends on the time that steps take. 0: no limit.
+  double max_step_ms = 0;
+  double priority_aging_ms = 10'000;  // waited: worth a level of Request::priority
+  /// Shares of tenants (Request::tenant) other than 1.
+  std::vector<std::pair<std::string, double>> tenant_weights = {};
+  /// Of weights, cache, scratch memory and pictures together; a request that could never fit is refused by
+  /// submit. 0: none.
+  std::size_t memory_limit_bytes = 0;
 };
 
 /// One token of an answer while it is made.
@@ -66,7 +78,9 @@ class TRIPTYCH_API Engine {
   /// kContextLength with the numbers when prompt and one token do not fit, kInvalidArgument for what the
   /// model cannot take or sampling parameters out of range, kUnsupported.
   RequestId submit(const Request& request);
-  /// Ends a request at the next step; its result says kCancelled. An unknown or finished one is left alone.
+  /// Ends a request at the next step, or within one while the vision tower works for it; its result says
+  /// kCancelled. An unknown or finished one is left alone. Any thread may call this, while another is in
+  /// step().
   void cancel(RequestId id);
   /// One step of every request that runs: what came of those of which something came. A request that fails
   /// ends alone, with kError.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "triptych/chat_message.h"
@@ -17,6 +18,14 @@ struct Request {
   MediaOptions media_options = {};
   /// The answer goes on with the text of the last message instead of beginning a new one.
   bool continue_final_message = false;
+  // How it waits among others. Lower priorities go first; waiting makes up for a level after some time
+  // (EngineOptions::priority_aging_ms).
+  int priority = 0;
+  /// Whom it is for, an API key for instance: tenants share what there is by tokens
+  /// (EngineOptions::tenant_weights).
+  std::string tenant = {};
+  /// From submission on; then it ends with kTimeout. 0: never.
+  double timeout_ms = 0;
 };
 
 }  // namespace triptych::api

@@ -19,9 +19,10 @@ enum class FinishReason {
   kLength,     // max_tokens, or the context is full
   kCancelled,  // Engine::cancel, or a callback that returned false
   kError,      // it could not go on; `error` says why
+  kTimeout,    // Request::timeout_ms is over; the answer is what came until then
 };
 
-/// "stop", "length", "cancelled", "error".
+/// "stop", "length", "cancelled", "error", "timeout".
 TRIPTYCH_API std::string_view to_string(FinishReason reason) noexcept;
 
 /// Why a request failed.

@@ -135,6 +135,11 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
   out.replay_steps = options.replay_steps;
   out.vision_embedding_cache_bytes = options.vision_cache_bytes;
   out.max_cached_prefixes = options.max_cached_prefixes;
+  out.max_batch_patches = options.max_batch_patches;
+  out.max_step_ms = options.max_step_ms;
+  out.priority_aging_ms = options.priority_aging_ms;
+  out.tenant_weights = options.tenant_weights;
+  out.memory_limit_bytes = options.memory_limit_bytes;
   return out;
 }
 
@@ -148,6 +153,8 @@ FinishReason to_public(triptych::FinishReason reason) {
       return FinishReason::kLength;
     case triptych::FinishReason::kCancelled:
       return FinishReason::kCancelled;
+    case triptych::FinishReason::kTimeout:
+      return FinishReason::kTimeout;
     case triptych::FinishReason::kError:
       return FinishReason::kError;
   }
@@ -211,6 +218,8 @@ std::string_view to_string(FinishReason reason) noexcept {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kTimeout:
+      return "timeout";
     case FinishReason::kError:
       return "error";
   }

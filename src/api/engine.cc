@@ -14,7 +14,9 @@ PreparedRequest prepare(const LoadedModel& model, const Request& request) {
   }
   chat.media_options = to_inner(request.media_options);
   chat.continue_final_message = request.continue_final_message;
-  return model.prepare(chat);
+  PreparedRequest out = model.prepare(chat);
+  out.queue = {.priority = request.priority, .tenant = request.tenant, .timeout_ms = request.timeout_ms};
+  return out;
 }
 
 }  // namespace

@@ -1,5 +1,8 @@
 #include "backend/exec_context.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/error.h"
 
 namespace triptych {
@@ -48,6 +51,28 @@ void check_segments(const char* op, std::span<const std::int32_t> cu, std::int64
 
 void check_row_indices(const char* op, std::span<const std::int32_t> rows, std::int64_t n) {
   for (const std::int32_t row : rows) TRIPTYCH_CHECK(row >= 0 && row < n, "[{}] row {} of {}", op, row, n);
+}
+
+// Fewer rows do not repay reading a weight, and may take another algorithm than many.
+constexpr std::int64_t kMinPieceRows = 64;
+
+// A multiply and an add for each element of the weight.
+double flop_per_row(const LinearWeight& w) {
+  return 2.0 * static_cast<double>(w.n_in()) * static_cast<double>(w.n_out());
+}
+
+LinearInput rows_of(const LinearInput& x, std::int64_t begin, std::int64_t end) {
+  LinearInput out = x;
+  out.rows = x.rows.rows(begin, end);
+  if (x.is_int8()) out.int8_scales = x.int8_scales.rows(begin, end);
+  return out;
+}
+
+LinearEpilogue rows_of(const LinearEpilogue& epilogue, std::int64_t begin, std::int64_t end) {
+  LinearEpilogue out = epilogue;
+  if (epilogue.residual.data() != nullptr) out.residual = epilogue.residual.rows(begin, end);
+  if (epilogue.int8_scales.data() != nullptr) out.int8_scales = epilogue.int8_scales.rows(begin, end);
+  return out;
 }
 
 // Tells an observer, if there is one, when an operation begins and ends.
@@ -147,6 +172,24 @@ LinearInput ExecContext::tap_input(const LinearInput& x, std::string_view part) 
   return rows;
 }
 
+// Pieces of nearly the same size: a short last one would be a waste.
+template <typename Body>
+void ExecContext::in_pieces(std::int64_t n_rows, double row_flop, Body&& body) {
+  if (pauses_ == nullptr) return body(std::int64_t{0}, n_rows);
+  for (std::int64_t begin = 0; begin < n_rows;) {
+    const std::int64_t n_left = n_rows - begin;
+    const double wanted = std::ceil(static_cast<double>(n_left) * row_flop / pauses_->piece_flop());
+    const std::int64_t most = std::max<std::int64_t>(1, n_left / kMinPieceRows);
+    const std::int64_t n_pieces = wanted < static_cast<double>(most)
+                                      ? std::max<std::int64_t>(1, static_cast<std::int64_t>(wanted))
+                                      : most;
+    const std::int64_t end = begin + (n_left + n_pieces - 1) / n_pieces;
+    body(begin, end);
+    pauses_->pause(static_cast<double>(end - begin) * row_flop);
+    begin = end;
+  }
+}
+
 TensorView ExecContext::linear(const LinearWeight& w, const LinearInput& x) {
   TensorView y = empty({x.rows.dim(0), w.n_out()});
   linear_into(w, x, y);
@@ -199,7 +242,10 @@ Activations ExecContext::linear(const LinearWeight& w, const LinearInput& x, Act
   check_input("linear", w, x);
   LinearInput y = empty_int8(*w.reader(), x.rows.dim(0), epilogue);
   const LinearInput input = input_for(w, x);
-  if (x.rows.dim(0) > 0) backend_.linear(w, input, epilogue, y.rows);
+  in_pieces(x.rows.dim(0), flop_per_row(w), [&](std::int64_t begin, std::int64_t end) {
+    TensorView part = y.rows.rows(begin, end);
+    if (end > begin) backend_.linear(w, rows_of(input, begin, end), rows_of(epilogue, begin, end), part);
+  });
   return Activations(y);
 }
 
@@ -214,7 +260,10 @@ void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, Tenso
   const Bracket bracket(observer_, "linear");
   if (x.rows.dim(0) == 0) return;
   if (w.is_partial()) return partial_linear(w, input, epilogue, y);
-  backend_.linear(w, input, epilogue, y);
+  in_pieces(y.dim(0), flop_per_row(w), [&](std::int64_t begin, std::int64_t end) {
+    TensorView part = y.rows(begin, end);
+    backend_.linear(w, rows_of(input, begin, end), rows_of(epilogue, begin, end), part);
+  });
 }
 
 // Every device adds its product to the sum, so activation and residual wait until the sum is there.
@@ -253,8 +302,58 @@ TensorView ExecContext::attention(const AttentionArgs& args) {
   if (observer_ != nullptr) observer_->on_attention(args);
   TensorView y = empty({args.q.dim(0), h, dh});
   const Bracket bracket(observer_, "attention");
-  backend_.attention(args, y);
+  if (pauses_ != nullptr && !args.causal) {
+    attention_in_pieces(args, y);
+  } else {
+    backend_.attention(args, y);
+  }
   return y.reshape({y.dim(0), h * dh});
+}
+
+// Whole segments as far as they go; a longer one by its queries.
+void ExecContext::attention_in_pieces(const AttentionArgs& args, const TensorView& y) {
+  const double flop_per_pair = 4.0 * static_cast<double>(args.q.dim(1)) * static_cast<double>(args.q.dim(2));
+  const auto flop_of = [&](std::size_t i) {
+    return flop_per_pair * static_cast<double>(args.cu_q[i + 1] - args.cu_q[i]) *
+           static_cast<double>(args.cu_k[i + 1] - args.cu_k[i]);
+  };
+  const ArenaScope scratch(arena_);
+  const auto cu_q = arena_.make_span<std::int32_t>(args.cu_q.size());
+  const auto cu_k = arena_.make_span<std::int32_t>(args.cu_k.size());
+  // Queries [begin, end) of the segments [first, last).
+  const auto run = [&](std::size_t first, std::size_t last, std::int64_t begin, std::int64_t end) {
+    const std::size_t n = last - first;
+    for (std::size_t i = 0; i <= n; ++i) {
+      const auto at = std::clamp<std::int64_t>(args.cu_q[first + i], begin, end);
+      cu_q[i] = static_cast<std::int32_t>(at - begin);
+      cu_k[i] = args.cu_k[first + i] - args.cu_k[first];
+    }
+    AttentionArgs part = args;
+    part.q = args.q.rows(begin, end);
+    part.k = args.k.rows(args.cu_k[first], args.cu_k[last]);
+    part.v = args.v.rows(args.cu_k[first], args.cu_k[last]);
+    part.cu_q = cu_q.first(n + 1);
+    part.cu_k = cu_k.first(n + 1);
+    TensorView out = y.rows(begin, end);
+    backend_.attention(part, out);
+  };
+  for (std::size_t i = 0; i + 1 < args.cu_q.size();) {
+    const double most = pauses_->piece_flop();
+    double flop = flop_of(i);
+    if (flop > most) {
+      const std::int64_t first = args.cu_q[i];
+      const std::int64_t n = args.cu_q[i + 1] - first;
+      in_pieces(n, flop / static_cast<double>(n),
+                [&](std::int64_t begin, std::int64_t end) { run(i, i + 1, first + begin, first + end); });
+      ++i;
+      continue;
+    }
+    std::size_t last = i + 1;
+    while (last + 1 < args.cu_q.size() && flop + flop_of(last) <= most) flop += flop_of(last++);
+    run(i, last, args.cu_q[i], args.cu_q[last]);
+    pauses_->pause(flop);
+    i = last;
+  }
 }
 
 void ExecContext::kv_append(KvCache& cache, int layer, const TensorView& k, const TensorView& v,
@@ -364,8 +463,7 @@ Activations ExecContext::gated_linear(Activation kind, const LinearWeight& gate_
     const Arena::Mark before = arena_.mark();
     LinearEpilogue epilogue{.activation = kind, .residual = {}};
     LinearInput y = empty_int8(*gate_up.reader(), x.rows.dim(0), epilogue);
-    const LinearInput input = input_for(gate_up, x);
-    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, epilogue, y.rows)) return Activations(y);
+    if (gated_in_pieces(gate_up, input_for(gate_up, x), epilogue, y.rows)) return Activations(y);
     arena_.rewind(before);
   }
   TensorView y = empty({x.rows.dim(0), gate_up.n_out() / 2});
@@ -374,14 +472,29 @@ Activations ExecContext::gated_linear(Activation kind, const LinearWeight& gate_
   TensorView both;
   {
     const Bracket bracket(observer_, "linear");
-    if (x.rows.dim(0) == 0 || backend_.gated_linear(gate_up, input, {.activation = kind, .residual = {}}, y))
-      return Activations(y);
+    if (gated_in_pieces(gate_up, input, {.activation = kind, .residual = {}}, y)) return Activations(y);
     both = empty({x.rows.dim(0), gate_up.n_out()});
-    backend_.linear(gate_up, input, {}, both);
+    in_pieces(x.rows.dim(0), flop_per_row(gate_up), [&](std::int64_t begin, std::int64_t end) {
+      TensorView part = both.rows(begin, end);
+      backend_.linear(gate_up, rows_of(input, begin, end), {}, part);
+    });
   }
   const Bracket bracket(observer_, "activation");
   backend_.gated_activation(kind, both, y);
   return Activations(y);
+}
+
+// False, and y untouched, where the backend gains nothing by it: it says so at the first piece.
+bool ExecContext::gated_in_pieces(const LinearWeight& gate_up, const LinearInput& x,
+                                  const LinearEpilogue& epilogue, const TensorView& y) {
+  bool gains = true;
+  if (y.dim(0) == 0) return gains;
+  in_pieces(y.dim(0), flop_per_row(gate_up), [&](std::int64_t begin, std::int64_t end) {
+    TensorView part = y.rows(begin, end);
+    if (gains)
+      gains = backend_.gated_linear(gate_up, rows_of(x, begin, end), rows_of(epilogue, begin, end), part);
+  });
+  return gains;
 }
 
 TensorView ExecContext::add(const TensorView& a, const TensorView& b) {

@@ -56,11 +56,23 @@ class ExecObserver {
   virtual void on_block_end(const BlockName& block, const TensorView& h);
 };
 
+/// Whoever runs a long pass and may do something else in the middle of it. Where a context has one, products
+/// and attentions are cut by rows into pieces, and it is asked behind each; the bits of a row are those of
+/// the whole wherever they do not depend on the rows beside it.
+class PassPauses {
+ public:
+  virtual ~PassPauses() = default;
+  /// How much a piece may be, floating-point operations; infinity: operations stay whole.
+  virtual double piece_flop() const noexcept = 0;
+  /// A piece of `flop` was computed; 0: small operations. May throw to end the pass.
+  virtual void pause(double flop) = 0;
+};
+
 class ExecContext {
  public:
-  /// Borrows all three. `observer` may be null.
-  ExecContext(Backend& backend, Arena& arena, ExecObserver* observer = nullptr)
-      : backend_(backend), arena_(arena), observer_(observer) {}
+  /// Borrows all four. `observer` and `pauses` may be null.
+  ExecContext(Backend& backend, Arena& arena, ExecObserver* observer = nullptr, PassPauses* pauses = nullptr)
+      : backend_(backend), arena_(arena), observer_(observer), pauses_(pauses) {}
 
   Backend& backend() noexcept { return backend_; }
   Arena& arena() noexcept { return arena_; }
@@ -92,10 +104,14 @@ class ExecContext {
   void block(const BlockName& name, TensorView& h, Body&& body) {
     const BlockScope scope(*this, name);
     show_block(name, h, true);
+    count_rows(name, h.dim(0));
     body();
     if (tapping()) show(name.text(), h);
     show_block(name, h, false);
+    if (pauses_ != nullptr) pauses_->pause(0);
   }
+  /// Rows that went into the first block, each time it ran: what a tower or decoder really computed.
+  std::int64_t n_block_rows() const noexcept { return n_block_rows_; }
 
   // Operations; each returns its output from the arena unless it says "in place". Shape errors throw
   // Error(kInternal) that names the operation and both shapes.
@@ -181,6 +197,16 @@ class ExecContext {
   LinearInput empty_int8(const LinearWeight& reader, std::int64_t n_rows, LinearEpilogue& epilogue);
   void partial_linear(const LinearWeight& w, const LinearInput& x, const LinearEpilogue& epilogue,
                       TensorView y);
+  void count_rows(const BlockName& name, std::int64_t n_rows) {
+    if (first_module_.empty()) first_module_ = name.module;
+    if (name.index == 0 && name.module == first_module_) n_block_rows_ += n_rows;
+  }
+  // Calls body(begin, end) for pieces of the rows.
+  template <typename Body>
+  void in_pieces(std::int64_t n_rows, double row_flop, Body&& body);
+  bool gated_in_pieces(const LinearWeight& gate_up, const LinearInput& x, const LinearEpilogue& epilogue,
+                       const TensorView& y);
+  void attention_in_pieces(const AttentionArgs& args, const TensorView& y);
   bool taps_part(std::string_view part) const noexcept {
     return tapping() && block_ != nullptr && block_->index == 0 && !part.empty();
   }
@@ -188,7 +214,10 @@ class ExecContext {
   Backend& backend_;
   Arena& arena_;
   ExecObserver* observer_;
+  PassPauses* pauses_;
   const BlockName* block_ = nullptr;  // the running one
+  std::string_view first_module_;     // whose blocks came first
+  std::int64_t n_block_rows_ = 0;
 };
 
 }  // namespace triptych

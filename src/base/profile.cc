@@ -46,12 +46,18 @@ struct Event {
   std::int64_t duration_ns;
 };
 
+struct OpenZone {
+  std::size_t node;
+  std::int64_t start_ns;
+  std::int64_t before_ns;  // that it ran before it was set aside
+};
+
 // What one thread records. Its mutex is contended only while a report is made.
 struct ThreadState {
   std::mutex mutex;
   int id = 0;
   std::vector<Node> nodes = std::vector<Node>(1);
-  std::vector<std::pair<std::size_t, std::int64_t>> open;  // node, start
+  std::vector<OpenZone> open;
   std::vector<Event> events;
 
   void clear() {
@@ -73,21 +79,43 @@ struct ThreadState {
 
   void begin(const char* name) {
     const std::lock_guard lock(mutex);
-    const std::size_t node = child_of(open.empty() ? 0 : open.back().first, name);
-    open.emplace_back(node, now_ns());
+    begin(name, 0);
+  }
+
+  // Under the lock.
+  void begin(const char* name, std::int64_t before_ns) {
+    const std::size_t node = child_of(open.empty() ? 0 : open.back().node, name);
+    open.push_back({node, now_ns(), before_ns});
   }
 
   void end(bool trace) {
     const std::int64_t end_ns = now_ns();
     const std::lock_guard lock(mutex);
     if (open.empty()) return;  // cleared while the zone was open
-    const auto [node, start_ns] = open.back();
+    const OpenZone zone = open.back();
     open.pop_back();
-    const std::int64_t duration_ns = end_ns - start_ns;
-    nodes[node].count += 1;
-    nodes[node].total_ns += duration_ns;
-    if (!open.empty()) nodes[open.back().first].inner_ns += duration_ns;
-    if (trace && events.size() < kMaxEvents) events.push_back({nodes[node].name, start_ns, duration_ns});
+    const std::int64_t duration_ns = zone.before_ns + end_ns - zone.start_ns;
+    nodes[zone.node].count += 1;
+    nodes[zone.node].total_ns += duration_ns;
+    if (!open.empty()) nodes[open.back().node].inner_ns += duration_ns;
+    if (trace) add_event(zone, end_ns);
+  }
+
+  void add_event(const OpenZone& zone, std::int64_t end_ns) {
+    if (events.size() < kMaxEvents)
+      events.push_back({nodes[zone.node].name, zone.start_ns, end_ns - zone.start_ns});
+  }
+
+  SuspendedZones suspend(std::size_t n_open, bool trace) {
+    const std::int64_t end_ns = now_ns();
+    const std::lock_guard lock(mutex);
+    SuspendedZones out;
+    for (std::size_t i = n_open; i < open.size(); ++i) {
+      out.zones.push_back({nodes[open[i].node].name, open[i].before_ns + end_ns - open[i].start_ns});
+      if (trace) add_event(open[i], end_ns);
+    }
+    open.resize(std::min(open.size(), n_open));
+    return out;
   }
 
   void span(const char* name, std::int64_t start_ns) {
@@ -98,7 +126,7 @@ struct ThreadState {
 
   const char* innermost() {
     const std::lock_guard lock(mutex);
-    return open.empty() ? nullptr : nodes[open.back().first].name;
+    return open.empty() ? nullptr : nodes[open.back().node].name;
   }
 };
 
@@ -202,20 +230,20 @@ ThreadState& this_thread_state() {
 
 namespace detail {
 
-void* profile_begin(const char* name) noexcept {
+bool profile_begin(const char* name) noexcept {
   try {
-    ThreadState& state = this_thread_state();
-    state.begin(name);
-    return &state;
+    this_thread_state().begin(name);
+    return true;
   } catch (const std::bad_alloc&) {
-    return nullptr;
+    return false;
   }
 }
 
-void profile_end(void* thread_state) noexcept {
+// Of this thread: a zone within a fiber may have begun on another.
+void profile_end() noexcept {
   try {
-    static_cast<ThreadState*>(thread_state)
-        ->end(g_profile_mode.load(std::memory_order_relaxed) == static_cast<int>(ProfileMode::kTrace));
+    this_thread_state().end(g_profile_mode.load(std::memory_order_relaxed) ==
+                            static_cast<int>(ProfileMode::kTrace));
   } catch (const std::bad_alloc&) {
     // The event is lost.
   }
@@ -229,6 +257,35 @@ const char* profile_traced_zone() noexcept {
     return this_thread_state().innermost();
   } catch (const std::bad_alloc&) {
     return nullptr;
+  }
+}
+
+std::size_t open_zones() noexcept {
+  try {
+    ThreadState& state = this_thread_state();
+    const std::lock_guard lock(state.mutex);
+    return state.open.size();
+  } catch (const std::bad_alloc&) {
+    return 0;
+  }
+}
+
+SuspendedZones suspend_zones(std::size_t n_open) noexcept {
+  try {
+    return this_thread_state().suspend(n_open, profile_mode() == ProfileMode::kTrace);
+  } catch (const std::bad_alloc&) {
+    return {};
+  }
+}
+
+void resume_zones(const SuspendedZones& zones) noexcept {
+  if (zones.zones.empty()) return;
+  try {
+    ThreadState& state = this_thread_state();
+    const std::lock_guard lock(state.mutex);
+    for (const SuspendedZones::Zone& zone : zones.zones) state.begin(zone.name, zone.run_ns);
+  } catch (const std::bad_alloc&) {
+    // The measurement is lost.
   }
 }
 

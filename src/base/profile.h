@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <iosfwd>
 #include <string>
@@ -57,8 +58,8 @@ void write_chrome_trace(std::ostream& out);
 
 namespace detail {
 extern std::atomic<int> g_profile_mode;
-void* profile_begin(const char* name) noexcept;
-void profile_end(void* thread_state) noexcept;
+bool profile_begin(const char* name) noexcept;
+void profile_end() noexcept;
 }  // namespace detail
 
 /// For pools: the innermost zone that this thread has open while events are recorded (kTrace), else null.
@@ -73,17 +74,32 @@ class ProfileZone {
  public:
   explicit ProfileZone(const char* name) noexcept {
     if (detail::g_profile_mode.load(std::memory_order_relaxed) != 0) [[unlikely]]
-      state_ = detail::profile_begin(name);
+      open_ = detail::profile_begin(name);
   }
   ~ProfileZone() {
-    if (state_ != nullptr) [[unlikely]]
-      detail::profile_end(state_);
+    if (open_) [[unlikely]]
+      detail::profile_end();
   }
   ProfileZone(const ProfileZone&) = delete;
   ProfileZone& operator=(const ProfileZone&) = delete;
 
  private:
-  void* state_ = nullptr;
+  bool open_ = false;
 };
+
+/// For fibers: zones that were set aside, the outermost first, and how long each has run.
+struct SuspendedZones {
+  struct Zone {
+    const char* name;
+    std::int64_t run_ns;
+  };
+  std::vector<Zone> zones;
+};
+/// Zones that this thread has open.
+std::size_t open_zones() noexcept;
+/// Sets aside those behind the first `n_open`. Their time stands still until resume_zones, which may come on
+/// another thread; what is lost for want of memory is the measurement only.
+SuspendedZones suspend_zones(std::size_t n_open) noexcept;
+void resume_zones(const SuspendedZones& zones) noexcept;
 
 }  // namespace triptych

@@ -25,6 +25,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kVisionCache_bytes = std::size_t{256} << 20;  // lines about one picture encode it once
 
+constexpr std::int64_t kMaxPriority = 1'000'000;
+
 // One name, or a list of names.
 std::vector<std::string> names_at(const JsonView& line, const char* one, const char* many) {
   std::vector<std::string> out;
@@ -35,8 +37,9 @@ std::vector<std::string> names_at(const JsonView& line, const char* one, const c
 }
 
 void refuse_unknown_members(const JsonView& line) {
-  static const std::set<std::string, std::less<>> kMembers = {
-      "id", "prompt", "system", "image", "images", "video", "videos", "max_tokens", "seed"};
+  static const std::set<std::string, std::less<>> kMembers = {"id",     "prompt",   "system", "image",
+                                                              "images", "video",    "videos", "max_tokens",
+                                                              "seed",   "priority", "tenant", "timeout_ms"};
   for (const auto& [name, value] : line.members()) {
     if (kMembers.contains(name)) continue;
     std::string known;
@@ -119,6 +122,11 @@ class BatchRun {
     if (const auto n = view.find("max_tokens")) sampling.max_tokens = n->as_int(1, std::int64_t{1} << 40);
     if (const auto seed = view.find("seed")) sampling.seed = static_cast<std::uint64_t>(seed->as_int(0));
     out.sampling = std::move(sampling);
+    if (const auto priority = view.find("priority"))
+      out.priority = static_cast<int>(priority->as_int(-kMaxPriority, kMaxPriority));
+    if (const auto tenant = view.find("tenant")) out.tenant = tenant->as_string();
+    if (const auto timeout = view.find("timeout_ms"))
+      out.timeout_ms = static_cast<double>(timeout->as_int(1));
     out.media_options = flags_.media.options;
     return out;
   }

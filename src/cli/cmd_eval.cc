@@ -12,6 +12,7 @@
 #include "cli/flags.h"
 #include "cli/help_tree.h"
 #include "cli/json_output.h"
+#include "cli/scheduler_flags.h"
 #include "evaluation/eval.h"
 #include "report/text_table.h"
 
@@ -25,6 +26,7 @@ struct EvalFlags {
   std::string kv_cache_dtype = "auto";
   std::int64_t limit = 0;
   int batch = 16;
+  SchedulerFlags scheduler;
   double min_accuracy = 0;
   std::size_t show_mistakes = 0;
   std::string reference;
@@ -91,13 +93,13 @@ int run_eval(const EvalFlags& flags) {
     if (!flags.reference.empty()) in_fp32.model = flags.reference;
     reference = in_fp32.open();
   }
-  const EvalOptions options{
-      .likelihood = !flags.no_likelihood,
-      .control = !flags.no_control,
-      .n_sequences = flags.batch,
-      .media = flags.media.inner_options(),
-      .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(model->auto_kv_dtype()),
-      .reference = reference.get()};
+  EvalOptions options{.likelihood = !flags.no_likelihood,
+                      .control = !flags.no_control,
+                      .n_sequences = flags.batch,
+                      .media = flags.media.inner_options(),
+                      .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(model->auto_kv_dtype()),
+                      .reference = reference.get()};
+  flags.scheduler.fill(options.engine);
   EvalReport report;
   {
     ProgressBar bar("eval", static_cast<std::int64_t>(questions.size()));
@@ -149,10 +151,11 @@ void add_eval_command(CLI::App& program, Action& action) {
   app.add_option("--limit", flags->limit, "Only the first N questions")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40).description(""))
       ->type_name("N");
-  app.add_option("--batch", flags->batch, "Questions answered at once")
+  app.add_option("--max-num-seqs,--batch", flags->batch, "Questions answered at once")
       ->check(CLI::Range(1, 1024).description(""))
       ->capture_default_str()
       ->type_name("N");
+  flags->scheduler.add_to(app, "Many questions");
   app.add_flag("--no-control", flags->no_control, "Leave out the run with a blank picture");
   app.add_flag("--no-likelihood", flags->no_likelihood, "Leave out the log-likelihood of the known answers");
   app.add_flag("--kl-divergence", flags->kl_divergence,

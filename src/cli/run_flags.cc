@@ -102,11 +102,12 @@ void add_batch_flags(CLI::App& app, RunFlags& flags) {
          "OUT has already are left out (docs/json.md)")
       ->type_name("IN OUT")
       ->group(kBatchGroup);
-  app.add_option("--batch", flags.batch, "Questions answered at once")
+  app.add_option("--max-num-seqs,--batch", flags.batch, "Questions answered at once")
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N")
       ->capture_default_str()
       ->group(kBatchGroup);
+  flags.scheduler.add_to(app, kBatchGroup);
 }
 
 }  // namespace
@@ -178,9 +179,11 @@ std::vector<NamedPath> RunFlags::inputs() const {
 }
 
 api::EngineOptions RunFlags::engine_options() const {
-  return {.max_context_tokens = context.ctx_size_tokens,
-          .kv_cache_dtype = context.kv_cache_dtype,
-          .replay_steps = replay_steps};
+  api::EngineOptions out{.max_context_tokens = context.ctx_size_tokens,
+                         .kv_cache_dtype = context.kv_cache_dtype,
+                         .replay_steps = replay_steps};
+  scheduler.fill(out);
+  return out;
 }
 
 }  // namespace triptych::cli

@@ -12,6 +12,7 @@
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
 #include "cli/prompt_flags.h"
+#include "cli/scheduler_flags.h"
 
 namespace triptych::cli {
 
@@ -38,6 +39,7 @@ struct RunFlags {
   bool interactive = false;
   std::pair<std::string, std::string> jsonl;  // IN, OUT; empty: not given
   int batch = 8;
+  SchedulerFlags scheduler;
   bool json = false;
 
   bool is_batch() const noexcept { return !jsonl.first.empty(); }

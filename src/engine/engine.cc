@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <new>
 #include <random>
 #include <utility>
@@ -50,6 +51,8 @@ std::string_view to_string(FinishReason reason) noexcept {
       return "length";
     case FinishReason::kCancelled:
       return "cancelled";
+    case FinishReason::kTimeout:
+      return "timeout";
     case FinishReason::kError:
       return "error";
   }
@@ -60,11 +63,20 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes),
-      scheduler_({.max_batch_tokens = options.max_batch_tokens, .max_sequences = options.max_sequences}) {
+      scheduler_({.max_batch_tokens = options.max_batch_tokens,
+                  .max_sequences = options.max_sequences,
+                  .max_step_ms = options.max_step_ms,
+                  .aging_ms = options.priority_aging_ms},
+                 options.clock_ms ? options.clock_ms : steady_clock_ms()) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
-      options_.max_sequences < 1 || options_.max_cached_prefixes < 0)
+      options_.max_sequences < 1 || options_.max_cached_prefixes < 0 || options_.max_batch_patches < 1)
     fail(ErrorCode::kInvalidArgument, "engine: sizes must be positive");
+  if (!(options_.max_step_ms >= 0) || !(options_.priority_aging_ms > 0))
+    fail(ErrorCode::kInvalidArgument,
+         "engine: expected max_step_ms of 0 or more and priority_aging_ms above 0, got {} and {}",
+         options_.max_step_ms, options_.priority_aging_ms);
+  for (const auto& [tenant, weight] : options_.tenant_weights) scheduler_.shares().set_weight(tenant, weight);
   if (options_.max_context_tokens == 0) options_.max_context_tokens = info.max_context_tokens;
   if (options_.max_context_tokens > info.max_context_tokens)
     fail(ErrorCode::kInvalidArgument, "context of {} tokens: the model was trained for {}",
@@ -73,7 +85,16 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
   if (options_.kv_cache_tokens > (std::int64_t{1} << 24) * kBlockTokens)
     fail(ErrorCode::kInvalidArgument, "a key/value cache of {} tokens is too large",
          options_.kv_cache_tokens);
-  const std::int64_t n_blocks = blocks_for(options_.kv_cache_tokens);
+  std::int64_t n_blocks = blocks_for(options_.kv_cache_tokens);
+  if (options_.memory_limit_bytes > 0) {
+    memory_ = MemoryBudget(options_.memory_limit_bytes, model.model(), model.backend(),
+                           {.n_step_rows = options_.max_batch_tokens,
+                            .n_sequences = options_.max_sequences,
+                            .n_pass_patches = options_.max_batch_patches,
+                            .kv_dtype = options_.kv_cache_dtype.value_or(model.auto_kv_dtype())});
+    n_blocks = std::min(n_blocks, memory_.n_blocks());
+    options_.max_context_tokens = std::min(options_.max_context_tokens, n_blocks * kBlockTokens);
+  }
   runner_ = std::make_unique<ModelRunner>(
       model.model(), model.backend(),
       ModelRunnerOptions{.n_blocks = static_cast<int>(n_blocks),
@@ -84,6 +105,9 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
   pool_ = std::make_unique<BlockPool>(runner_->kv_cache());
   prefix_cache_ = std::make_unique<PrefixCache>(
       *pool_, static_cast<std::size_t>(options_.max_cached_prefixes), info.max_shareable_tokens);
+  encoder_ =
+      std::make_unique<MediaEncoder>(model.backend(), *runner_, vision_embeddings_,
+                                     options_.max_batch_patches, [this] { return scheduler_.now_ms(); });
 }
 
 Engine::~Engine() = default;
@@ -95,7 +119,11 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
   if (s->n_prompt + 1 > options_.max_context_tokens)
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}, the answer included",
          s->n_prompt, options_.max_context_tokens);
-  const std::int64_t room = options_.max_context_tokens - s->n_prompt;
+  memory_.check(s->n_prompt, request.media);
+  s->n_picture_blocks = memory_.picture_blocks(request.media);
+  const std::int64_t most = memory_.is_limited() ? (pool_->n_blocks() - s->n_picture_blocks) * kBlockTokens
+                                                 : options_.max_context_tokens;
+  const std::int64_t room = std::min(options_.max_context_tokens, most) - s->n_prompt;
   s->max_tokens = params.max_answer_tokens(s->n_prompt, room);
   std::unique_ptr<Constraint> constraint;
   if (!params.constraint.empty()) constraint = model_.token_masker().constrain(params.constraint);
@@ -114,16 +142,36 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
   s->result.n_prompt_tokens = s->n_prompt;
   for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
   s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
-  s->id = next_id_++;
+  s->id = next_id_;
+  const QueueOptions& queue = request.queue;
+  if (!(queue.timeout_ms >= 0))
+    fail(ErrorCode::kInvalidArgument, "timeout_ms: expected 0 or more, got {}", queue.timeout_ms);
+  if (queue.timeout_ms > 0) s->deadline_ms = scheduler_.now_ms() + queue.timeout_ms;
   waiting_.push_back(std::move(s));
-  return waiting_.back()->id;
+  Sequence& queued = *waiting_.back();
+  try {
+    queued.ticket = scheduler_.enter(queued.id, queue.priority, queue.tenant);
+  } catch (...) {
+    waiting_.pop_back();
+    throw;
+  }
+  return next_id_++;
 }
 
 void Engine::cancel(RequestId id) {
-  for (auto& s : waiting_)
-    if (s->id == id) s->cancelled = true;
-  for (auto& s : running_)
-    if (s->id == id) s->cancelled = true;
+  const std::lock_guard lock(cancel_mutex_);
+  cancels_.push_back(id);
+  has_cancels_.store(true, std::memory_order_relaxed);
+}
+
+void Engine::take_cancels() {
+  if (!has_cancels_.load(std::memory_order_relaxed)) return;
+  const std::lock_guard lock(cancel_mutex_);
+  for (const auto* list : {&waiting_, &running_})
+    for (const auto& s : *list)
+      if (std::find(cancels_.begin(), cancels_.end(), s->id) != cancels_.end()) s->cancelled = true;
+  cancels_.clear();
+  has_cancels_.store(false, std::memory_order_relaxed);
 }
 
 std::optional<GenerationResult> Engine::take_result(RequestId id) {
@@ -158,6 +206,10 @@ GenerationResult Engine::generate(PreparedRequest request, const SamplingParams&
 void Engine::drop(RequestId id) {
   const auto is_this = [this, id](const std::unique_ptr<Sequence>& s) {
     if (s->id != id) return false;
+    if (!s->finished()) {
+      encoder_->forget(*s);
+      scheduler_.leave(s->ticket, s->n_tokens());
+    }
     pool_->release(s->blocks);
     return true;
   };
@@ -171,7 +223,18 @@ SequenceState Engine::state_of(const Sequence& s) const {
           .n_computed = s.n_computed,
           .n_blocks = static_cast<std::int64_t>(s.blocks.size()),
           .n_owned_blocks = std::count_if(s.blocks.begin(), s.blocks.end(),
-                                          [&](std::int32_t b) { return pool_->n_references(b) == 1; })};
+                                          [&](std::int32_t b) { return pool_->n_references(b) == 1; }),
+          .n_ready = s.n_ready()};
+}
+
+// Of keys and values, without those whose memory the pictures of started requests take.
+std::int64_t Engine::n_free_blocks() const {
+  std::int64_t out = pool_->n_free();
+  if (!memory_.is_limited()) return out;
+  for (const auto* list : {&running_, &waiting_})
+    for (const auto& s : *list)
+      if (s->ticket.started && !s->finished()) out -= s->n_picture_blocks;
+  return std::max<std::int64_t>(out, 0);
 }
 
 void Engine::note_states() {
@@ -179,22 +242,58 @@ void Engine::note_states() {
   for (const auto& s : running_) states_.push_back(state_of(*s));
 }
 
-void Engine::end_cancelled() {
-  for (auto& s : running_)
-    if (s->cancelled && !s->finished()) finish(*s, FinishReason::kCancelled);
-  for (auto& s : waiting_)
-    if (s->cancelled && !s->finished()) finish(*s, FinishReason::kCancelled);
+// Whether any was.
+bool Engine::end_cancelled() {
+  take_cancels();
+  bool any = false;
+  for (auto* list : {&running_, &waiting_})
+    for (auto& s : *list) {
+      if (!s->cancelled || s->finished()) continue;
+      finish(*s, FinishReason::kCancelled);
+      any = true;
+    }
+  return any;
 }
 
-// Waiting requests start in order, as soon as there is room for what is known of them.
+bool Engine::end_timed_out() {
+  const double now_ms = scheduler_.now_ms();
+  bool any = false;
+  for (auto* list : {&running_, &waiting_})
+    for (auto& s : *list) {
+      if (s->deadline_ms > now_ms || s->finished()) continue;
+      finish(*s, FinishReason::kTimeout);
+      any = true;
+    }
+  return any;
+}
+
+double Engine::next_deadline_ms() const {
+  double out = std::numeric_limits<double>::infinity();
+  for (const auto* list : {&running_, &waiting_})
+    for (const auto& s : *list) out = std::min(out, s->deadline_ms);
+  return out;
+}
+
+std::size_t Engine::next_waiting() {
+  tickets_.clear();
+  for (const auto& s : waiting_) tickets_.push_back(&s->ticket);
+  return scheduler_.next(tickets_);
+}
+
+// Waiting requests start in the scheduler's order, as soon as there is room for what is known of them.
 void Engine::admit() {
-  while (!waiting_.empty() && find_room(*waiting_.front())) {
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+  while (!waiting_.empty()) {
+    const auto next = waiting_.begin() + static_cast<std::ptrdiff_t>(next_waiting());
+    if (!find_room(**next)) return;
+    const auto place = std::upper_bound(
+        running_.begin(), running_.end(), *next,
+        [&](const auto& a, const auto& b) { return scheduler_.precedes(a->ticket, b->ticket); });
+    Sequence& s = **running_.insert(place, std::move(*next));
+    waiting_.erase(next);
     try {
-      start(*running_.back());
+      start(s);
     } catch (...) {
-      fail_sequence(*running_.back(), std::current_exception());
+      fail_sequence(s, std::current_exception());
       collect_finished();
     }
   }
@@ -217,7 +316,9 @@ bool Engine::find_room(const Sequence& s) {
     if (!prefix_cache_->empty())
       n_found = prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes));
     next.n_blocks = n_found / kBlockTokens;
-    if (scheduler_.admits(states_, next, pool_->n_free())) return true;
+    // The pictures of one that gave way are still there.
+    const std::int64_t n_more = s.ticket.started ? 0 : s.n_picture_blocks;
+    if (scheduler_.admits(states_, next, n_free_blocks() - n_more)) return true;
     // What it begins with is the last to go, and stays while others run that will give back blocks.
     if (n_found > 0 && prefix_cache_->size() == 1 && !running_.empty()) return false;
     if (!give_up_cached()) return false;
@@ -226,6 +327,7 @@ bool Engine::find_room(const Sequence& s) {
 
 void Engine::start(Sequence& s) {
   s.status = SequenceStatus::kRunning;
+  scheduler_.start(s.ticket, s.n_prompt, s.max_tokens);
   if (prefix_cache_->empty()) return;
   PrefixCache::Prefix prefix = prefix_cache_->take(key_of(s, s.n_tokens(), model_.info().n_position_axes));
   s.blocks = std::move(prefix.blocks);
@@ -241,7 +343,7 @@ void Engine::preempt_youngest() {
   s->blocks.clear();
   s->n_computed = 0;
   s->status = SequenceStatus::kWaiting;
-  waiting_.push_front(std::move(s));
+  waiting_.push_back(std::move(s));
   ++n_preemptions_;
 }
 
@@ -290,6 +392,10 @@ void Engine::fail_sequence(Sequence& s, std::exception_ptr error) {
 }
 
 void Engine::end(Sequence& s, FinishReason reason) {
+  if (!s.finished()) {
+    encoder_->forget(s);
+    scheduler_.leave(s.ticket, s.n_tokens());
+  }
   s.status = SequenceStatus::kFinished;
   pool_->release(s.blocks);
   s.blocks.clear();

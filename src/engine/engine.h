@@ -7,17 +7,22 @@
 // got without it.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
-#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/block_pool.h"
 #include "engine/load.h"
+#include "engine/media_encoder.h"
+#include "engine/memory_budget.h"
 #include "engine/model_runner.h"
 #include "engine/prefix_cache.h"
 #include "engine/request.h"
@@ -40,6 +45,15 @@ struct EngineOptions {
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
   int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
+  std::int64_t max_batch_patches = 16384;  // of a pass through the tower, those of several requests together
+  // While others decode a step should take no longer: prompts and towers go on in pieces in between. Which
+  // rows share a step then depends on the time that steps take. 0: no limit.
+  double max_step_ms = 0;
+  double priority_aging_ms = 10'000;                                // waited: worth a level of priority
+  std::vector<std::pair<std::string, double>> tenant_weights = {};  // shares beside 1
+  std::size_t memory_limit_bytes =
+      0;                  // of weights, cache, arenas and pictures together, see MemoryBudget; 0: none
+  ClockMs clock_ms = {};  // empty: the machine's
 };
 
 class Engine {
@@ -53,7 +67,8 @@ class Engine {
   /// kInvalidArgument for parameters out of range. `on_token` may be empty; it is called at the end of each
   /// step, and when it throws its request ends with that error.
   RequestId submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token = {});
-  /// Ends a request at the next step; its result says kCancelled.
+  /// Ends a request at the next step, or in the middle of one while the tower works for it; its result says
+  /// kCancelled. Any thread may call this, while another is in step().
   void cancel(RequestId id);
   /// Requests wait or run.
   bool has_work() const noexcept { return !waiting_.empty() || !running_.empty(); }
@@ -87,7 +102,13 @@ class Engine {
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
   std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
-  std::int64_t n_media_encoded() const noexcept { return n_media_encoded_; }
+  std::int64_t n_media_encoded() const noexcept { return n_media_encoded_ + encoder_->n_encoded(); }
+  /// Passes through the tower, and the stretches in which they went on.
+  std::int64_t n_encode_passes() const noexcept { return encoder_->n_passes(); }
+  std::int64_t n_encode_stretches() const noexcept { return encoder_->n_stretches(); }
+  /// Rows that tower and decoder computed beyond those of pictures and sequences.
+  std::int64_t n_padded_patches() const noexcept { return encoder_->n_padded_patches(); }
+  std::int64_t n_padded_tokens() const noexcept { return runner_->n_padded_tokens(); }
   /// Sequences so far that gave back their blocks for older ones, and were computed again.
   std::int64_t n_preemptions() const noexcept { return n_preemptions_; }
   /// Steps so far that were recorded, and that a record served without the model's code.
@@ -98,7 +119,11 @@ class Engine {
 
  private:
   // Requests: engine.cc
-  void end_cancelled();
+  void take_cancels();
+  bool end_cancelled();
+  bool end_timed_out();
+  double next_deadline_ms() const;
+  std::size_t next_waiting();
   void admit();
   bool find_room(const Sequence& s);
   void start(Sequence& s);
@@ -113,13 +138,16 @@ class Engine {
   StepOutput& output_of(Sequence& s);
   SequenceState state_of(const Sequence& s) const;
   void note_states();
+  std::int64_t n_free_blocks() const;
   // Steps: engine_step.cc
   bool run_step();
   void make_schedule();
-  bool encode_scheduled();
+  bool encode_running();
+  bool encode_observed();
   bool take_blocks();
   void make_batch();
   bool run_apart();
+  void note_step(double ms);
   void encode(Sequence& s, ExecObserver* observer);
   void advance(std::size_t in_batch, const TensorView& logits, double ms);
   void accept_token(Sequence& s, std::span<const float> logits);
@@ -133,13 +161,20 @@ class Engine {
   ExecObserver* observer_ = nullptr;
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<BlockPool> pool_;
+  MemoryBudget memory_;
   std::unique_ptr<PrefixCache> prefix_cache_;
   VisionEmbeddingCache vision_embeddings_;
   Scheduler scheduler_;
+  std::unique_ptr<MediaEncoder> encoder_;
+
+  // What cancel() says, on any thread.
+  std::mutex cancel_mutex_;
+  std::vector<RequestId> cancels_;
+  std::atomic<bool> has_cancels_ = false;
 
   RequestId next_id_ = 1;
-  std::deque<std::unique_ptr<Sequence>> waiting_;   // by age, those preempted in front
-  std::vector<std::unique_ptr<Sequence>> running_;  // by age
+  std::vector<std::unique_ptr<Sequence>> waiting_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // by rank
   std::vector<std::unique_ptr<Sequence>> finished_;
   std::unique_ptr<Sequence> probe_;  // of forward_prompt
   std::int64_t n_media_encoded_ = 0;
@@ -151,7 +186,10 @@ class Engine {
     std::int64_t n_rows = 0;
     std::int32_t last_row = 0;  // whose logits are wanted
   };
-  std::vector<SequenceState> states_;  // of running_
+  std::vector<SequenceState> states_;   // of running_
+  std::vector<const Ticket*> tickets_;  // of waiting_
+  std::vector<MediaEncoder::Failure> encode_failures_;
+  double encode_ms_ = 0;  // of this step, by the tower
   Schedule schedule_;
   std::vector<InBatch> in_batch_;
   std::vector<SequenceRows> rows_;  // of in_batch_

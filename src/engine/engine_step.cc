@@ -96,20 +96,43 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
 void Engine::make_schedule() {
   do {
     note_states();
-    scheduler_.schedule(states_, pool_->n_free(), schedule_);
+    const StepBudget budget = scheduler_.budget(states_, encoder_->has_work(), encode_ms_);
+    scheduler_.schedule(states_, n_free_blocks(), budget.prefill_rows, schedule_);
   } while ((!schedule_.preempted.empty() || schedule_.n_missing_blocks > 0) && give_up_cached());
 }
 
-// False when a sequence failed. Before others are preempted for it.
-bool Engine::encode_scheduled() {
+// The tower goes on: until all that run have their rows, or, while others decode, for a part of the step.
+// False: a sequence ended meanwhile, and the others are to be scheduled without it.
+bool Engine::encode_running() {
+  if (observer_ != nullptr) return encode_observed();
+  for (;;) {
+    encoder_->gather(running_);
+    if (!encoder_->has_work()) return true;
+    note_states();
+    const StepBudget budget = scheduler_.budget(states_, true);
+    const double start_ms = scheduler_.now_ms();
+    encode_failures_.clear();
+    encoder_->run(std::min(budget.encode_ms, std::max(next_deadline_ms() - start_ms, 0.0)), has_cancels_,
+                  encode_failures_);
+    for (const MediaEncoder::Failure& failure : encode_failures_)
+      fail_sequence(*failure.sequence, failure.error);
+    encode_ms_ += scheduler_.now_ms() - start_ms;
+    const bool cancelled = end_cancelled();
+    const bool timed_out = end_timed_out();
+    if (cancelled || timed_out || !encode_failures_.empty()) return false;
+    if (budget.is_cut()) return true;
+  }
+}
+
+// An observer wants to see the tower, and the whole of it.
+bool Engine::encode_observed() {
   bool all = true;
-  for (const ScheduledRows& one : schedule_.rows) {
-    Sequence& s = *running_[one.sequence];
-    if (s.media.empty() || s.n_computed >= s.n_prompt) continue;
+  for (const auto& s : running_) {
+    if (s->media.empty() || s->n_computed >= s->n_prompt) continue;
     try {
-      encode(s, observer_);
+      encode(*s, observer_);
     } catch (...) {
-      fail_sequence(s, std::current_exception());
+      fail_sequence(*s, std::current_exception());
       all = false;
     }
   }
@@ -150,6 +173,7 @@ void Engine::make_batch() {
 void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) {
   Sequence& s = *in_batch_[in_batch].sequence;
   s.n_computed += in_batch_[in_batch].n_rows;
+  scheduler_.progress(s.ticket, s.n_computed);
   (s.n_computed > s.n_prompt ? s.result.timings.decode_ms : s.result.timings.prefill_ms) += ms;
   if (rows_[in_batch].logit_rows.empty()) return;
   try {
@@ -181,12 +205,21 @@ bool Engine::run_apart() {
   return true;
 }
 
+void Engine::note_step(double ms) {
+  StepMeasurement step{.ms = ms};
+  for (const InBatch& one : in_batch_)
+    (one.sequence->n_tokens() - one.sequence->n_computed == 1 ? step.n_decode_rows : step.n_prefill_rows) +=
+        one.n_rows;
+  scheduler_.note_step(step);
+}
+
 // False: a sequence failed before the others moved, and they are to be scheduled again, as they would have
 // been without it.
 bool Engine::run_step() {
+  if (!encode_running()) return false;
   make_schedule();
   if (schedule_.rows.empty()) return true;
-  if (!encode_scheduled() || !take_blocks()) return false;
+  if (!take_blocks()) return false;
   make_batch();
   const bool any_prefill = std::any_of(in_batch_.begin(), in_batch_.end(), [](const InBatch& one) {
     return one.sequence->n_computed < one.sequence->n_prompt;
@@ -202,6 +235,7 @@ bool Engine::run_step() {
     return false;
   }
   const double ms = ms_since(start);
+  note_step(ms);
   std::int64_t row = 0;
   for (std::size_t i = 0; i < in_batch_.size(); ++i)
     advance(i, rows_[i].logit_rows.empty() ? TensorView() : logits.row(row++), ms);
@@ -227,7 +261,9 @@ void Engine::call_back() {
 std::span<const StepOutput> Engine::step() {
   const FlushDenormals no_denormals;
   n_outputs_ = 0;
+  encode_ms_ = 0;
   end_cancelled();
+  end_timed_out();
   do {
     collect_finished();
     admit();

@@ -1,6 +1,7 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/memory.h"
 #include "engine/block_pool.h"
@@ -30,6 +31,7 @@ ModelRunner::ModelRunner(const Model& model, Backend& backend, const ModelRunner
       batch_(model.info().n_position_axes, kBlockTokens, kStableRows,
              std::min(kStableRows, static_cast<std::size_t>(options.max_sequences))),
       arena_(make_arena(backend)),
+      tower_arena_(make_arena(backend)),
       step_plans_(backend, arena_) {
   if (options.check_numerics) numerics_.emplace();
 }
@@ -48,6 +50,11 @@ TensorView ModelRunner::encode_media(std::span<const MediaItem> items, ExecObser
   return model_.encode_media(cx, items);
 }
 
+std::unique_ptr<EncodePass> ModelRunner::begin_encoding(std::vector<MediaItem> items, const ClockMs& clock) {
+  return std::make_unique<EncodePass>(model_, backend_, tower_arena_, std::move(items),
+                                      observe(nullptr, "vision"), clock);
+}
+
 // The model on this batch, or what was recorded of an earlier step like it.
 TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
   const StepShape shape = {.n_rows = static_cast<std::int64_t>(batch.token_ids.size()),
@@ -60,10 +67,17 @@ TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
          .n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
          .addresses = {batch.kv_cache, batch.token_ids.data(), batch.positions.data(), batch.lengths.data(),
                        batch.sequences.data(), batch.kv_slots.data(), batch.logit_rows.data()}},
-        [&](ExecContext& cx) { return cx.download(model_.forward(cx, batch)); });
+        [&](ExecContext& cx) { return forward_in(cx, batch); });
   arena_.reset();
   ExecContext cx(backend_, arena_, observer);
-  return cx.download(model_.forward(cx, batch));
+  return forward_in(cx, batch);
+}
+
+TensorView ModelRunner::forward_in(ExecContext& cx, const Batch& batch) {
+  const TensorView logits = cx.download(model_.forward(cx, batch));
+  if (cx.n_block_rows() > 0)
+    n_padded_tokens_ += cx.n_block_rows() - static_cast<std::int64_t>(batch.token_ids.size());
+  return logits;
 }
 
 TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer) {

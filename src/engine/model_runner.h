@@ -3,13 +3,16 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "backend/backend.h"
 #include "backend/numerics_check.h"
 #include "engine/batch_builder.h"
+#include "engine/encode_pass.h"
 #include "engine/step_plans.h"
 #include "models/model.h"
 #include "tensor/arena.h"
@@ -35,6 +38,9 @@ class ModelRunner {
   /// Tower and projector -> [sum of n_tokens, W], an operand of the backend. `observer` may be
   /// null. Valid until the next call. Throws what the model throws.
   TensorView encode_media(std::span<const MediaItem> items, ExecObserver* observer);
+  /// The same as a pass that can be left and gone on with between steps; one at a time. Where numbers are
+  /// checked, it runs in one stretch.
+  std::unique_ptr<EncodePass> begin_encoding(std::vector<MediaItem> items, const ClockMs& clock);
   /// One step -> logits [sum of logit rows, vocab_size] in host memory, sequences in order. Valid until the
   /// next call.
   /// Throws what the model throws; then, of the cache, only what the step was to write is lost: the same
@@ -45,11 +51,19 @@ class ModelRunner {
   std::int64_t n_recorded_steps() const noexcept { return step_plans_.n_recorded(); }
   std::int64_t n_replayed_steps() const noexcept { return step_plans_.n_replayed(); }
   /// Allocations of scratch memory so far; constant once warm.
-  std::int64_t n_arena_allocations() const noexcept { return arena_.n_chunk_allocations(); }
+  std::int64_t n_arena_allocations() const noexcept {
+    return arena_.n_chunk_allocations() + tower_arena_.n_chunk_allocations();
+  }
+  /// Scratch memory held, of steps and of the tower.
+  std::size_t arena_bytes() const noexcept { return arena_.reserved_bytes() + tower_arena_.reserved_bytes(); }
+  /// Rows that the decoder has computed beyond those of the sequences; those of replayed steps are counted as
+  /// they were when they were recorded.
+  std::int64_t n_padded_tokens() const noexcept { return n_padded_tokens_; }
 
  private:
   ExecObserver* observe(ExecObserver* wanted, std::string_view part);
   TensorView run(const Batch& batch, ExecObserver* observer);
+  TensorView forward_in(ExecContext& cx, const Batch& batch);
 
   const Model& model_;
   Backend& backend_;
@@ -57,8 +71,10 @@ class ModelRunner {
   std::unique_ptr<KvCache> kv_cache_;
   BatchBuilder batch_;
   Arena arena_;
+  Arena tower_arena_;     // of the pass
   StepPlans step_plans_;  // of decode steps in arena_, on the buffers of batch_
   std::optional<NumericsCheck> numerics_;
+  std::int64_t n_padded_tokens_ = 0;
 };
 
 }  // namespace triptych

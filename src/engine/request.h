@@ -36,12 +36,20 @@ struct ChatRequest {
   OrderedJsonPtr template_variables;
 };
 
+/// How a request waits among the others.
+struct QueueOptions {
+  int priority = 0;         // lower first
+  std::string tenant = {};  // whom it is for; tenants share what there is
+  double timeout_ms = 0;    // from submission; then it ends with what there is. 0: never
+};
+
 /// A request ready to run: everything that needs no backend is done.
 struct PreparedRequest {
   std::string prompt;                   // as rendered
   std::vector<std::int32_t> token_ids;  // before placeholders are expanded
   PromptLayout layout;
   std::vector<MediaItem> media;
+  QueueOptions queue;
 };
 
 using RequestId = std::uint64_t;
@@ -50,6 +58,7 @@ enum class FinishReason {
   kStop,       // by itself: a stop token or a stop string
   kLength,     // max_tokens, or the context is full
   kCancelled,  // by its owner
+  kTimeout,    // QueueOptions::timeout_ms is over
   kError,      // it could not go on; GenerationResult::error says why
 };
 std::string_view to_string(FinishReason reason) noexcept;

@@ -4,6 +4,16 @@
 
 namespace triptych {
 
+std::int64_t Sequence::n_ready() const {
+  std::int64_t out = n_tokens();
+  if (n_computed >= n_prompt) return out;
+  for (const MediaRun& run : runs)
+    if (run.first_prompt_row + run.n_rows > n_computed &&
+        media_rows[static_cast<std::size_t>(run.media_index)].view().empty())
+      out = std::min(out, std::max(run.first_prompt_row, n_computed));
+  return out;
+}
+
 void Sequence::set_prompt(const PromptLayout& layout, int n_axes) {
   tokens = layout.input_ids;
   n_prompt = n_tokens();

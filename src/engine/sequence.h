@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <limits>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/batch_builder.h"
 #include "engine/request.h"
 #include "engine/sampling.h"
+#include "engine/scheduler.h"
 #include "engine/stop_strings.h"
 
 namespace triptych {
@@ -26,6 +28,9 @@ enum class SequenceStatus {
 struct Sequence {
   RequestId id = 0;
   SequenceStatus status = SequenceStatus::kWaiting;
+  Ticket ticket;
+  std::int64_t n_picture_blocks = 0;  // blocks whose memory its pictures take (MemoryBudget)
+  double deadline_ms = std::numeric_limits<double>::infinity();  // by the scheduler's clock
 
   // Prompt and answer so far, the token that was sampled last included.
   std::vector<std::int32_t> tokens;
@@ -61,6 +66,9 @@ struct Sequence {
                     run.first_prompt_row + run.n_rows > n_computed;
            });
   }
+
+  /// Of the tokens, those that can be fed: they end before the first whose picture is to be encoded.
+  std::int64_t n_ready() const;
 
   /// Takes the prompt. Throws Error(kInvalidArgument) when it is empty.
   void set_prompt(const PromptLayout& layout, int n_axes);

@@ -103,7 +103,7 @@ class Evaluation {
       longest = std::max(longest, static_cast<std::int64_t>(request.layout.input_ids.size()));
     const std::int64_t need = longest + max_answer_tokens() + 1;
     if (!engine_ || engine_->max_context_tokens() < need) {
-      EngineOptions options;
+      EngineOptions options = options_.engine;
       options.max_context_tokens = std::min(need + need / 4, model_.info().max_context_tokens);
       options.kv_cache_tokens = options.max_context_tokens * (options_.n_sequences + 1);
       options.max_sequences = options_.n_sequences;

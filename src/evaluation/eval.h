@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/engine.h"
 #include "engine/load.h"
 
 namespace triptych {
@@ -76,7 +77,8 @@ struct EvalReport {
 struct EvalOptions {
   bool likelihood = true;
   bool control = true;
-  int n_sequences = 16;  // answered at once
+  int n_sequences = 16;       // answered at once
+  EngineOptions engine = {};  // what else is asked of the engine; sizes follow the questions
   MediaOptions media = {};
   KvDType kv_cache_dtype = KvDType::kF16;
   LoadedModel* reference =

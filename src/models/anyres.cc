@@ -105,6 +105,7 @@ AnyRes AnyRes::parse(const JsonView& config, const LlavaVisionConfig& vision, co
   AnyRes out;
   out.side_px = vision.tower.image_size_px;
   out.grid = out.side_px / vision.tower.patch_size_px;
+  out.tower_rows = vision.tower.n_rows();
   out.canvases = parse_canvases(pinpoints, out.side_px, order);
   const JsonView p = processor.value_or(JsonView(empty_json_object(), "preprocessor_config.json"));
   out.resample = filter_from_pillow(static_cast<int>(p.get_int("resample", 3, 0, 5)));
@@ -155,6 +156,7 @@ MediaPlan AnyRes::plan(const MediaMeta& meta) const {
   out.resized_height_px = fitted.height_px;
   out.grid_h = canvas.height_px / side_px;
   out.grid_w = canvas.width_px / side_px;
+  out.n_patches = (1 + std::int64_t{out.grid_h} * out.grid_w) * tower_rows;
   out.n_tokens = std::int64_t{grid} * grid + map_of(out).n_tokens();
   out.n_prompt_tokens = out.n_tokens;
   return out;

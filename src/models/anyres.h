@@ -32,6 +32,7 @@ void check_picture_size(const JsonView& processor, int side_px);
 struct AnyRes {
   int side_px = 0;               // S
   int grid = 0;                  // g
+  std::int64_t tower_rows = 0;   // of a view: P, and a class token where the tower has one
   std::vector<SizePx> canvases;  // sizes a picture may be fitted in, multiples of S
   std::int64_t max_views = 0;    // N of anyres_max_N: places of the map in views' worth; 0: no cap
   Filter resample = Filter::kBicubic;

@@ -217,6 +217,7 @@ MediaPlan Blip2::plan_media(const MediaMeta& meta, const MediaOptions&) const {
   plan.resized_height_px = side;
   plan.grid_h = side / config_.vision.patch_size_px;
   plan.grid_w = plan.grid_h;
+  plan.n_patches = config_.vision.n_rows();
   plan.n_tokens = config_.qformer.n_queries;
   plan.n_prompt_tokens = plan.n_tokens;
   return plan;

@@ -286,6 +286,7 @@ MediaPlan Fuyu::plan_media(const MediaMeta& meta, const MediaOptions&) const {
   plan.grid_w = (plan.resized_width_px + p - 1) / p;
   plan.grid_h = (plan.resized_height_px + p - 1) / p;
   plan.n_tokens = static_cast<std::int64_t>(plan.grid_h) * plan.grid_w;
+  plan.n_patches = plan.n_tokens;
   plan.n_prompt_tokens = static_cast<std::int64_t>(plan.grid_h) * (plan.grid_w + 1);
   return plan;
 }

@@ -144,6 +144,7 @@ MediaPlan Llava::plan_media(const MediaMeta& meta, const MediaOptions&) const {
           .resized_height_px = side,
           .grid_h = grid,
           .grid_w = grid,
+          .n_patches = config_.vision.tower.n_rows(),
           .n_tokens = config_.vision.tokens_per_picture(),
           .n_prompt_tokens = config_.vision.tokens_per_picture() + (config_.brackets ? 2 : 0)};
 }

@@ -208,6 +208,7 @@ MediaPlan LlavaOnevision::plan_media(const MediaMeta& meta, const MediaOptions&)
                  .grid_t = meta.n_frames,
                  .grid_h = q,
                  .grid_w = q};
+  plan.n_patches = meta.n_frames * config_.anyres.tower_rows;
   plan.n_tokens = std::int64_t{meta.n_frames} * q * q + 1;
   plan.n_prompt_tokens = plan.n_tokens;
   return plan;

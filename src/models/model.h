@@ -53,6 +53,7 @@ struct MediaPlan {
   int resized_width_px = 0;  // what the picture (any-resolution: the tiled canvas) is resized to
   int resized_height_px = 0;
   int grid_t = 1, grid_h = 0, grid_w = 0;  // patch grid as the family counts it
+  std::int64_t n_patches = 0;              // rows that go through the tower, those of class tokens included
   std::int64_t n_tokens = 0;               // rows encode_media gives
   std::int64_t n_prompt_tokens = 0;        // places it takes in the prompt, separators included
 };

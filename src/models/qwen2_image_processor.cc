@@ -247,6 +247,7 @@ MediaPlan Qwen2ImageProcessor::plan(const MediaMeta& meta, const MediaOptions& o
   out.grid_t = (meta.n_frames - 1) / g.temporal_patch_size + 1;
   out.grid_h = size.height_px / g.patch_size_px;
   out.grid_w = size.width_px / g.patch_size_px;
+  out.n_patches = std::int64_t{out.grid_t} * out.grid_h * out.grid_w;
   out.n_tokens = std::int64_t{out.grid_t} * (out.grid_h / g.merge_size) * (out.grid_w / g.merge_size);
   out.n_prompt_tokens = out.n_tokens;
   if (out.n_tokens > max_tokens)

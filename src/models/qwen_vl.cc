@@ -306,6 +306,7 @@ MediaPlan QwenVl::plan_media(const MediaMeta& meta, const MediaOptions&) const {
   plan.resized_height_px = config_.image_size_px;
   plan.grid_h = config_.grid();
   plan.grid_w = config_.grid();
+  plan.n_patches = std::int64_t{config_.grid()} * config_.grid();
   plan.n_tokens = kQueries;
   plan.n_prompt_tokens = kQueries;
   return plan;

@@ -1,0 +1,78 @@
+#include "engine/encode_pass.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/profile.h"
+
+namespace triptych {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// A piece before anything was measured, about a millisecond of two slow cores.
+constexpr double kFirstPieceFlop = 1e8;
+// Pieces of a stretch: many enough to end it in time, few enough to be worth their calls.
+constexpr double kPiecesPerStretch = 4;
+constexpr double kMinPieceMs = 0.5;
+constexpr double kNew = 0.25;  // share of the newest measurement
+
+}  // namespace
+
+EncodePass::EncodePass(const Model& model, Backend& backend, Arena& arena, std::vector<MediaItem> items,
+                       ExecObserver* observer, ClockMs clock)
+    : model_(model),
+      backend_(backend),
+      arena_(arena),
+      items_(std::move(items)),
+      observer_(observer),
+      clock_(std::move(clock)),
+      fiber_([this](Fiber&) { encode(); }) {
+  arena_.reset();
+}
+
+void EncodePass::encode() {
+  const ProfileZone zone("vision");
+  ExecContext cx(backend_, arena_, observer_, observer_ == nullptr ? this : nullptr);
+  rows_ = model_.encode_media(cx, items_);
+  if (cx.n_block_rows() == 0) return;  // no tower
+  n_padded_patches_ = cx.n_block_rows();
+  for (const MediaItem& item : items_) n_padded_patches_ -= item.plan.n_patches;
+}
+
+bool EncodePass::run(double budget_ms, const std::atomic<bool>& interrupt) {
+  const StepScope step(backend_, {.n_sequences = static_cast<std::int64_t>(items_.size())});
+  const double start_ms = clock_();
+  budget_ms_ = budget_ms;
+  end_ms_ = start_ms + budget_ms;
+  interrupt_ = &interrupt;
+  piece_start_ms_ = start_ms;
+  ++n_stretches_;
+  fiber_.resume();
+  active_ms_ += clock_() - start_ms;
+  return fiber_.done();
+}
+
+double EncodePass::piece_flop() const noexcept {
+  if (budget_ms_ == kInfinity) return kInfinity;
+  if (flop_per_ms_ <= 0) return kFirstPieceFlop;
+  return flop_per_ms_ * std::max(budget_ms_ / kPiecesPerStretch, kMinPieceMs);
+}
+
+void EncodePass::pause(double flop) {
+  const double now_ms = clock_();
+  const double ms = now_ms - piece_start_ms_;
+  if (flop > 0 && ms > 0) {
+    const auto blend = [](double& mean, double value) {
+      mean = mean > 0 ? mean + kNew * (value - mean) : value;
+    };
+    blend(flop_per_ms_, flop / ms);
+    blend(piece_ms_, ms);
+  }
+  piece_start_ms_ = now_ms;
+  // The next piece should not end far beyond the time.
+  if (now_ms + piece_ms_ / 2 < end_ms_ && !interrupt_->load(std::memory_order_relaxed)) return;
+  fiber_.suspend();
+  piece_start_ms_ = clock_();
+}
+
+}  // namespace triptych
