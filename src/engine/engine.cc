@@ -60,7 +60,8 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
       vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes),
-      scheduler_({.max_batch_tokens = options.max_batch_tokens, .max_sequences = options.max_sequences}) {
+      scheduler_({.max_batch_tokens = options.max_batch_tokens, .max_sequences = options.max_sequences}),
+      monitor_(options.metrics) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
       options_.max_sequences < 1 || options_.max_cached_prefixes < 0)
@@ -111,6 +112,9 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
   if (model_.has_tokenizer()) s->text = std::make_unique<AnswerText>(model_, s->plans);
   s->stops = StopStrings(params.stop);
   s->on_token = std::move(on_token);
+  s->times.submitted(request.arrival);
+  s->result.timings.image_decode_ms = request.image_decode_ms;
+  s->result.timings.preprocess_ms = request.preprocess_ms;
   s->result.n_prompt_tokens = s->n_prompt;
   for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
   s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
@@ -226,11 +230,12 @@ bool Engine::find_room(const Sequence& s) {
 
 void Engine::start(Sequence& s) {
   s.status = SequenceStatus::kRunning;
-  if (prefix_cache_->empty()) return;
+  if (prefix_cache_->empty()) return monitor_.started(s, prefix_cache_->enabled());
   PrefixCache::Prefix prefix = prefix_cache_->take(key_of(s, s.n_tokens(), model_.info().n_position_axes));
   s.blocks = std::move(prefix.blocks);
   s.n_computed = prefix.n_tokens;
   if (s.n_tokens() == s.n_prompt) s.result.n_reused_tokens = prefix.n_tokens;
+  monitor_.started(s, true);
 }
 
 // It keeps its tokens, its draws and its encoded media; keys and values are computed again.
@@ -242,7 +247,7 @@ void Engine::preempt_youngest() {
   s->n_computed = 0;
   s->status = SequenceStatus::kWaiting;
   waiting_.push_front(std::move(s));
-  ++n_preemptions_;
+  monitor_.preempted();
 }
 
 void Engine::reserve_blocks(Sequence& s, std::int64_t n_tokens) {
@@ -296,6 +301,7 @@ void Engine::end(Sequence& s, FinishReason reason) {
   s.media_rows.clear();
   s.media.clear();
   s.result.finish_reason = reason;
+  monitor_.ended(s);
   StepOutput& out = output_of(s);
   out.finish_reason = reason;
   out.error = s.result.error;

@@ -16,7 +16,9 @@
 #include <span>
 #include <vector>
 
+#include "base/metrics.h"
 #include "engine/block_pool.h"
+#include "engine/engine_monitor.h"
 #include "engine/load.h"
 #include "engine/model_runner.h"
 #include "engine/prefix_cache.h"
@@ -40,6 +42,7 @@ struct EngineOptions {
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
   int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
+  Metrics* metrics = nullptr;   // where the engine shows what it does (EngineMetrics); borrowed, may be null
 };
 
 class Engine {
@@ -86,10 +89,13 @@ class Engine {
 
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
   std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
+  /// Of the last step(), and of all steps so far.
+  const StepStats& last_step() const noexcept { return monitor_.last_step(); }
+  const EngineTotals& totals() const noexcept { return monitor_.totals(); }
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
-  std::int64_t n_media_encoded() const noexcept { return n_media_encoded_; }
+  std::int64_t n_media_encoded() const noexcept { return totals().n_media_encoded; }
   /// Sequences so far that gave back their blocks for older ones, and were computed again.
-  std::int64_t n_preemptions() const noexcept { return n_preemptions_; }
+  std::int64_t n_preemptions() const noexcept { return totals().n_preemptions; }
   /// Steps so far that were recorded, and that a record served without the model's code.
   std::int64_t n_recorded_steps() const noexcept { return runner_->n_recorded_steps(); }
   std::int64_t n_replayed_steps() const noexcept { return runner_->n_replayed_steps(); }
@@ -120,6 +126,7 @@ class Engine {
   bool take_blocks();
   void make_batch();
   bool run_apart();
+  void count_rows(std::size_t n_sequences, std::size_t first = 0);
   void encode(Sequence& s, ExecObserver* observer);
   void advance(std::size_t in_batch, const TensorView& logits, double ms);
   void accept_token(Sequence& s, std::span<const float> logits);
@@ -142,8 +149,7 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> running_;  // by age
   std::vector<std::unique_ptr<Sequence>> finished_;
   std::unique_ptr<Sequence> probe_;  // of forward_prompt
-  std::int64_t n_media_encoded_ = 0;
-  std::int64_t n_preemptions_ = 0;
+  EngineMonitor monitor_;
 
   // Buffers of a step, kept between steps.
   struct InBatch {
