@@ -31,10 +31,18 @@ struct RequestError {
   std::string message;
 };
 
+/// Where the time of a request went. A step counts in full for each request that takes part in it.
 struct Timings {
-  double encode_ms = 0;   // pictures: tower and projector
-  double prefill_ms = 0;  // the steps that read the prompt
-  double decode_ms = 0;   // all later steps
+  double image_decode_ms = 0;  // reading and decoding its pictures and videos, whenever that was
+  double preprocess_ms = 0;    // resizing and normalising them
+  double queue_ms = 0;         // from submission until it was admitted among the running
+  double encode_ms = 0;        // pictures: tower and projector, or the cache of what they gave
+  double prefill_ms = 0;       // the steps that read the prompt
+  double decode_ms = 0;        // all later steps
+  double detokenize_ms = 0;    // tokens to text
+  double first_token_ms = 0;   // from the call of submit() to the first token; 0: none came
+  double inter_token_ms = 0;   // mean time between tokens; 0 with fewer than two
+  double total_ms = 0;         // from the call of submit() to its end
 };
 
 struct Result {

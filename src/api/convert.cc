@@ -181,9 +181,17 @@ Result to_public(GenerationResult&& result) {
   out.n_prompt_tokens = result.n_prompt_tokens;
   out.n_image_tokens = result.n_image_tokens;
   out.n_reused_tokens = result.n_reused_tokens;
-  out.timings = {.encode_ms = result.timings.encode_ms,
-                 .prefill_ms = result.timings.prefill_ms,
-                 .decode_ms = result.timings.decode_ms};
+  const triptych::GenerationTimings& t = result.timings;
+  out.timings = {.image_decode_ms = t.image_decode_ms,
+                 .preprocess_ms = t.preprocess_ms,
+                 .queue_ms = t.queue_ms,
+                 .encode_ms = t.encode_ms,
+                 .prefill_ms = t.prefill_ms,
+                 .decode_ms = t.decode_ms,
+                 .detokenize_ms = t.detokenize_ms,
+                 .first_token_ms = t.first_token_ms,
+                 .inter_token_ms = t.inter_token_ms,
+                 .total_ms = t.total_ms};
   return out;
 }
 

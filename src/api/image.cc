@@ -2,6 +2,7 @@
 #include "api/impl.h"
 #include "base/error.h"
 #include "base/profile.h"
+#include "base/stopwatch.h"
 #include "io/mapped_file.h"
 #include "media/draw.h"
 #include "media/image_decode.h"
@@ -30,9 +31,10 @@ triptych::Image checked_image(int width_px, int height_px, std::span<const std::
 
 }  // namespace
 
-Image Access::make_image(triptych::Image image) {
+Image Access::make_image(triptych::Image image, double decode_ms) {
   auto impl = std::make_shared<Image::Impl>();
   impl->media.frames.push_back(std::move(image));
+  impl->media.decode_ms = decode_ms;
   return Image(std::move(impl));
 }
 
@@ -44,16 +46,20 @@ Image::~Image() = default;
 Image Image::from_file(const std::string& path) {
   return translate_errors([&] {
     const ProfileZone zone("image decode");
+    const Stopwatch watch;
     const DecodeLimits limits;
-    return Access::make_image(
-        decode_image(MappedFile::open(path, limits.max_file_bytes)->bytes(), limits, path));
+    triptych::Image image =
+        decode_image(MappedFile::open(path, limits.max_file_bytes)->bytes(), limits, path);
+    return Access::make_image(std::move(image), watch.ms());
   });
 }
 
 Image Image::decode(std::span<const std::byte> bytes, const std::string& name) {
   return translate_errors([&] {
     const ProfileZone zone("image decode");
-    return Access::make_image(decode_image(bytes, {}, name));
+    const Stopwatch watch;
+    triptych::Image image = decode_image(bytes, {}, name);
+    return Access::make_image(std::move(image), watch.ms());
   });
 }
 

@@ -37,7 +37,8 @@ struct Model::Impl {
 
 /// The way from a public object to what it holds.
 struct Access {
-  static Image make_image(triptych::Image image);
+  /// `decode_ms`: that it took to read and decode it.
+  static Image make_image(triptych::Image image, double decode_ms = 0);
   static Video make_video(MediaInput media);
   static std::shared_ptr<const MediaInput> media(const Image& image) {
     return {image.impl_, &image.impl_->media};

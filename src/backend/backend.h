@@ -56,8 +56,13 @@ class LinearWeight {
   const LinearWeight* reader() const noexcept { return reader_; }
   void set_reader(const LinearWeight& reader) noexcept { reader_ = &reader; }
 
+  /// Whether it multiplies pixels: a row of its input is a patch (LinearRole::kPixelInput).
+  bool takes_pixels() const noexcept { return takes_pixels_; }
+  void set_takes_pixels() noexcept { takes_pixels_ = true; }
+
  private:
   const LinearWeight* reader_ = nullptr;
+  bool takes_pixels_ = false;
 };
 
 /// An embedding table [V, D]. Made by prepare_embedding; immutable.

@@ -255,6 +255,7 @@ void ExecContext::linear_into(const LinearWeight& w, const LinearInput& x, Tenso
   check_rows("linear", y, w.n_out());
   TRIPTYCH_CHECK(x.rows.dim(0) == y.dim(0), "[linear] x {} and y {}", shape_of(x.rows), shape_of(y));
   if (epilogue.residual.data() != nullptr) check_same("linear residual", epilogue.residual, y);
+  if (w.takes_pixels()) patch_rows_ = {patch_rows_.n_rows + x.rows.dim(0), w.n_in()};
   const LinearInput input = input_for(w, x);
   show_input(w, input.rows);
   const Bracket bracket(observer_, "linear");

@@ -79,6 +79,13 @@ class ExecContext {
   /// True when someone listens: models then also run parts whose result nothing else needs.
   bool tapping() const noexcept { return observer_ != nullptr && observer_->wants_taps(); }
 
+  /// Patches that products of pixels took so far (rows of their inputs), and values of one of them.
+  struct PatchRows {
+    std::int64_t n_rows = 0;
+    std::int64_t n_values = 0;
+  };
+  const PatchRows& patch_rows() const noexcept { return patch_rows_; }
+
   /// Computes on this processor what operations read (angles of positions), in its place among them: now, or,
   /// when the step is recorded, each time the plan runs. `computation` holds copies of views and spans of the
   /// arena and of the step's inputs, and must not keep anything else that ends with the step. What it writes
@@ -218,6 +225,7 @@ class ExecContext {
   const BlockName* block_ = nullptr;  // the running one
   std::string_view first_module_;     // whose blocks came first
   std::int64_t n_block_rows_ = 0;
+  PatchRows patch_rows_;
 };
 
 }  // namespace triptych

@@ -1,6 +1,7 @@
 #include "base/profile.h"
 
 #include <fmt/format.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <chrono>
@@ -23,7 +24,8 @@ std::atomic<int> g_profile_mode{0};
 
 namespace {
 
-constexpr std::size_t kMaxEvents = 1'000'000;  // per thread; 24 MB
+constexpr std::size_t kMaxEvents = 1'000'000;      // per thread; 24 MB
+constexpr std::int64_t kMaxStretches = 1'000'000;  // of busy time, per thread and zone; 4 MB, 83 minutes
 
 std::int64_t now_ns() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -52,6 +54,29 @@ struct OpenZone {
   std::int64_t before_ns;  // that it ran before it was set aside
 };
 
+struct Busy {
+  const char* zone;
+  std::vector<float> busy_ns;
+
+  // Adds `sign` times [begin, end) of the clock that starts with the first stretch.
+  void add(std::int64_t begin_ns, std::int64_t end_ns, float sign) {
+    begin_ns = std::max<std::int64_t>(begin_ns, 0);
+    end_ns = std::min(end_ns, kMaxStretches * kBusyStretch_ns);
+    if (begin_ns >= end_ns) return;
+    const auto last = static_cast<std::size_t>((end_ns - 1) / kBusyStretch_ns);
+    if (busy_ns.size() <= last) busy_ns.resize(last + 1);
+    for (std::int64_t at = begin_ns; at < end_ns;) {
+      const std::int64_t stretch = at / kBusyStretch_ns;
+      const std::int64_t next = std::min(end_ns, (stretch + 1) * kBusyStretch_ns);
+      busy_ns[static_cast<std::size_t>(stretch)] += sign * static_cast<float>(next - at);
+      at = next;
+    }
+  }
+};
+
+// When profiling began: what busy time counts from.
+std::atomic<std::int64_t> g_start_ns{0};
+
 // What one thread records. Its mutex is contended only while a report is made.
 struct ThreadState {
   std::mutex mutex;
@@ -59,11 +84,23 @@ struct ThreadState {
   std::vector<Node> nodes = std::vector<Node>(1);
   std::vector<OpenZone> open;
   std::vector<Event> events;
+  std::vector<Busy> busy;  // by zone
+  std::string thread_name;
 
   void clear() {
+    busy.clear();
     nodes.assign(1, Node{});
     open.clear();
     events.clear();
+  }
+
+  void add_busy(const char* zone, std::int64_t begin_ns, std::int64_t end_ns, float sign) {
+    const std::int64_t start_ns = g_start_ns.load(std::memory_order_relaxed);
+    for (Busy& one : busy)
+      if (one.zone == zone || std::strcmp(one.zone, zone) == 0)
+        return one.add(begin_ns - start_ns, end_ns - start_ns, sign);
+    busy.push_back({zone, {}});
+    busy.back().add(begin_ns - start_ns, end_ns - start_ns, sign);
   }
 
   std::size_t child_of(std::size_t parent, const char* name) {
@@ -88,7 +125,7 @@ struct ThreadState {
     open.push_back({node, now_ns(), before_ns});
   }
 
-  void end(bool trace) {
+  void end(ProfileMode mode) {
     const std::int64_t end_ns = now_ns();
     const std::lock_guard lock(mutex);
     if (open.empty()) return;  // cleared while the zone was open
@@ -98,7 +135,8 @@ struct ThreadState {
     nodes[zone.node].count += 1;
     nodes[zone.node].total_ns += duration_ns;
     if (!open.empty()) nodes[open.back().node].inner_ns += duration_ns;
-    if (trace) add_event(zone, end_ns);
+    if (mode == ProfileMode::kBusy && open.empty()) add_busy(nodes[zone.node].name, zone.start_ns, end_ns, 1);
+    if (mode == ProfileMode::kTrace) add_event(zone, end_ns);
   }
 
   void add_event(const OpenZone& zone, std::int64_t end_ns) {
@@ -106,27 +144,36 @@ struct ThreadState {
       events.push_back({nodes[zone.node].name, zone.start_ns, end_ns - zone.start_ns});
   }
 
-  SuspendedZones suspend(std::size_t n_open, bool trace) {
+  // What lies within the first n_open zones stops and may go on on another thread.
+  SuspendedZones suspend(std::size_t n_open, ProfileMode mode) {
     const std::int64_t end_ns = now_ns();
     const std::lock_guard lock(mutex);
     SuspendedZones out;
     for (std::size_t i = n_open; i < open.size(); ++i) {
       out.zones.push_back({nodes[open[i].node].name, open[i].before_ns + end_ns - open[i].start_ns});
-      if (trace) add_event(open[i], end_ns);
+      if (mode == ProfileMode::kBusy && i == 0)
+        add_busy(nodes[open[i].node].name, open[i].start_ns, end_ns, 1);
+      if (mode == ProfileMode::kTrace) add_event(open[i], end_ns);
     }
     open.resize(std::min(open.size(), n_open));
     return out;
   }
 
-  void span(const char* name, std::int64_t start_ns) {
+  void span(const char* zone, std::int64_t start_ns, ProfileMode mode) {
     const std::int64_t end_ns = now_ns();
     const std::lock_guard lock(mutex);
-    if (events.size() < kMaxEvents) events.push_back({name, start_ns, end_ns - start_ns});
+    if (mode == ProfileMode::kBusy) {
+      if (std::strcmp(zone, kWaitZone) != 0) return add_busy(zone, start_ns, end_ns, 1);
+      if (!open.empty()) add_busy(nodes[open.front().node].name, start_ns, end_ns, -1);
+      return;
+    }
+    if (events.size() < kMaxEvents) events.push_back({zone, start_ns, end_ns - start_ns});
   }
 
-  const char* innermost() {
+  const char* open_zone(bool outermost) {
     const std::lock_guard lock(mutex);
-    return open.empty() ? nullptr : nodes[open.back().node].name;
+    if (open.empty()) return nullptr;
+    return nodes[(outermost ? open.front() : open.back()).node].name;
   }
 };
 
@@ -149,6 +196,7 @@ struct Registry {
   int n_threads_ever = 0;
   Sum retired;                     // of threads that ended
   std::vector<TraceEvent> events;  // likewise
+  std::vector<ProfileBusy> busy;   // likewise
   std::int64_t start_ns = 0;
   std::int64_t stop_ns = 0;
 };
@@ -169,10 +217,21 @@ void add_to(Sum& sum, const std::vector<Node>& nodes, std::size_t index) {
   }
 }
 
+void append_busy(const ThreadState& thread, std::vector<ProfileBusy>& out) {
+  for (const Busy& one : thread.busy) out.push_back({thread.id, thread.thread_name, one.zone, one.busy_ns});
+}
+
+std::string this_thread_name() {
+  char text[16] = "";
+  pthread_getname_np(pthread_self(), text, sizeof(text));
+  return text;
+}
+
 // Registers the thread on first use; hands its sums to the registry when the thread ends.
 class ThreadHolder {
  public:
   ThreadHolder() : state_(std::make_unique<ThreadState>()) {
+    state_->thread_name = this_thread_name();
     Registry& r = registry();
     const std::lock_guard lock(r.mutex);
     r.threads.push_back(state_.get());
@@ -186,6 +245,7 @@ class ThreadHolder {
       add_to(r.retired, state_->nodes, 0);
       for (const Event& event : state_->events)
         if (r.events.size() < kMaxEvents) r.events.push_back({event, state_->id});
+      append_busy(*state_, r.busy);
     } catch (const std::bad_alloc&) {
       // Measurements are lost; nothing depends on them.
     }
@@ -242,8 +302,7 @@ bool profile_begin(const char* name) noexcept {
 // Of this thread: a zone within a fiber may have begun on another.
 void profile_end() noexcept {
   try {
-    this_thread_state().end(g_profile_mode.load(std::memory_order_relaxed) ==
-                            static_cast<int>(ProfileMode::kTrace));
+    this_thread_state().end(static_cast<ProfileMode>(g_profile_mode.load(std::memory_order_relaxed)));
   } catch (const std::bad_alloc&) {
     // The event is lost.
   }
@@ -251,10 +310,16 @@ void profile_end() noexcept {
 
 }  // namespace detail
 
+bool profile_keeps_spans() noexcept {
+  const ProfileMode mode = profile_mode();
+  return mode == ProfileMode::kTrace || mode == ProfileMode::kBusy;
+}
+
 const char* profile_traced_zone() noexcept {
-  if (profile_mode() != ProfileMode::kTrace) return nullptr;
+  const ProfileMode mode = profile_mode();
+  if (mode != ProfileMode::kTrace && mode != ProfileMode::kBusy) return nullptr;
   try {
-    return this_thread_state().innermost();
+    return this_thread_state().open_zone(mode == ProfileMode::kBusy);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -272,7 +337,7 @@ std::size_t open_zones() noexcept {
 
 SuspendedZones suspend_zones(std::size_t n_open) noexcept {
   try {
-    return this_thread_state().suspend(n_open, profile_mode() == ProfileMode::kTrace);
+    return this_thread_state().suspend(n_open, profile_mode());
   } catch (const std::bad_alloc&) {
     return {};
   }
@@ -293,7 +358,7 @@ std::int64_t profile_clock_ns() noexcept { return now_ns(); }
 
 void profile_span(const char* name, std::int64_t start_ns) noexcept {
   try {
-    this_thread_state().span(name, start_ns);
+    this_thread_state().span(name, start_ns, profile_mode());
   } catch (const std::bad_alloc&) {
     // The event is lost.
   }
@@ -306,11 +371,13 @@ void set_profile_mode(ProfileMode mode) {
   if (before == ProfileMode::kOff && mode != ProfileMode::kOff) {
     r.retired = Sum{};
     r.events.clear();
+    r.busy.clear();
     for (ThreadState* thread : r.threads) {
       const std::lock_guard thread_lock(thread->mutex);
       thread->clear();
     }
     r.start_ns = now_ns();
+    g_start_ns.store(r.start_ns, std::memory_order_relaxed);
   }
   if (before != ProfileMode::kOff && mode == ProfileMode::kOff) r.stop_ns = now_ns();
   detail::g_profile_mode.store(static_cast<int>(mode), std::memory_order_relaxed);
@@ -374,6 +441,18 @@ std::vector<ProfileEvent> profile_events() {
     const std::lock_guard thread_lock(thread->mutex);
     for (const Event& event : thread->events) add(event, thread->id);
   }
+  return out;
+}
+
+std::vector<ProfileBusy> profile_busy() {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  std::vector<ProfileBusy> out = r.busy;
+  for (ThreadState* thread : r.threads) {
+    const std::lock_guard thread_lock(thread->mutex);
+    append_busy(*thread, out);
+  }
+  std::stable_sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.thread < b.thread; });
   return out;
 }
 

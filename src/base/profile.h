@@ -16,6 +16,7 @@ enum class ProfileMode : int {
   kOff,
   kSummary,  // counts and times
   kTrace,    // and every run of every zone, up to a million per thread
+  kBusy,     // kSummary, and how busy each thread was over time, by top zone
 };
 
 /// Switches profiling for all threads; from kOff to another mode it clears what was recorded and starts the
@@ -56,16 +57,31 @@ std::vector<ProfileEvent> profile_events();
 /// JSON array of complete events ("ph":"X") as chrome://tracing and Perfetto read it. Needs kTrace.
 void write_chrome_trace(std::ostream& out);
 
+/// How long one thread worked within a top zone, in stretches of kBusyStretch_ns since the start of
+/// profiling. A thread that has the zone open works but when it waits for a pool; a pool's worker works on
+/// its pieces.
+struct ProfileBusy {
+  int thread = 0;           // as in ProfileEvent
+  std::string thread_name;  // as the system has it
+  std::string zone;
+  std::vector<float> busy_ns;
+};
+inline constexpr std::int64_t kBusyStretch_ns = 5'000'000;
+/// Of all threads, thread by thread, also those that ended. Needs kBusy.
+std::vector<ProfileBusy> profile_busy();
+
 namespace detail {
 extern std::atomic<int> g_profile_mode;
 bool profile_begin(const char* name) noexcept;
 void profile_end() noexcept;
 }  // namespace detail
 
-/// For pools: the innermost zone that this thread has open while events are recorded (kTrace), else null.
+/// For pools: whether profile_span() keeps what it is told (kTrace, kBusy).
+bool profile_keeps_spans() noexcept;
+/// For pools: the innermost zone that this thread has open (kTrace), the outermost (kBusy), else null.
 const char* profile_traced_zone() noexcept;
-/// For pools: the clock of events, and an event of this thread from `start_ns` to now. `name` must live for
-/// ever.
+/// For pools: the clock of events, and work of this thread in the zone `name` of a pool's caller, or its
+/// waiting (kWaitZone), from `start_ns` to now. `name` must live for ever.
 std::int64_t profile_clock_ns() noexcept;
 void profile_span(const char* name, std::int64_t start_ns) noexcept;
 

@@ -181,6 +181,45 @@ TEST_F(ProfileTest, PoolsTellWhatTheirWorkersDid) {
   EXPECT_TRUE(profile_events().empty());
 }
 
+// The caller works but when it waits; a worker works in the caller's outermost zone; a thread that ended is
+// there, too.
+TEST_F(ProfileTest, BusyTimeByThreadZoneAndStretch) {
+  ThreadPool pool(2);
+  set_profile_mode(ProfileMode::kBusy);
+  {
+    const ProfileZone top("prefill");
+    const ProfileZone inner("projector");
+    EXPECT_STREQ(profile_traced_zone(), "prefill");
+    pool.run([](int thread, int) { busy(thread == 0 ? 1000 : 21000); });
+  }
+  std::thread([] {
+    const ProfileZone zone("preprocess");
+    busy(2000);
+  }).join();
+  const std::int64_t wall_ns = profile_wall_ns();
+  std::map<std::string, std::vector<double>> busy_ms;  // by zone, of each thread
+  std::set<int> threads;
+  for (const ProfileBusy& one : profile_busy()) {
+    double sum_ns = 0;
+    for (const float ns : one.busy_ns) {
+      EXPECT_LE(ns, 1.01F * static_cast<float>(kBusyStretch_ns));
+      sum_ns += static_cast<double>(ns);
+    }
+    busy_ms[one.zone].push_back(sum_ns / 1e6);
+    threads.insert(one.thread);
+    EXPECT_LE(one.busy_ns.size(), static_cast<std::size_t>(wall_ns / kBusyStretch_ns) + 1);
+  }
+  EXPECT_EQ(threads.size(), 3U);
+  EXPECT_EQ(busy_ms.count("projector"), 0U) << "it lies in another zone";
+  ASSERT_EQ(busy_ms["prefill"].size(), 2U);
+  std::sort(busy_ms["prefill"].begin(), busy_ms["prefill"].end());
+  EXPECT_GE(busy_ms["prefill"][1], 21.0);
+  EXPECT_LT(busy_ms["prefill"][0], busy_ms["prefill"][1]) << "the caller waited";
+  ASSERT_EQ(busy_ms["preprocess"].size(), 1U);
+  EXPECT_GE(busy_ms["preprocess"][0], 2.0);
+  EXPECT_TRUE(profile_events().empty());
+}
+
 // A zone that is off tests one flag. One that read the clock or took a lock would cost more than a fifth of
 // one that is on, which reads the clock twice; the shortest of many rounds is compared, whatever else runs.
 TEST_F(ProfileTest, OffIsNearlyFree) {

@@ -224,7 +224,7 @@ struct ThreadPool::State {
     for (;;) {
       seen = wait_for_job(seen);
       if (stopping.load(std::memory_order_acquire)) return;
-      const std::int64_t start_ns = profile_mode() == ProfileMode::kTrace ? profile_clock_ns() : 0;
+      const std::int64_t start_ns = profile_keeps_spans() ? profile_clock_ns() : 0;
       if ((seen & kRun) != 0) {  // it cannot be over: the caller waits for this thread
         set_flush_denormals(job.flush);
         const char* const zone = job.zone;

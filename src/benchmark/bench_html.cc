@@ -4,43 +4,13 @@
 
 #include "base/build_info.h"
 #include "report/heat_map.h"
+#include "report/html_page.h"
 #include "report/html_text.h"
 #include "report/roofline_chart.h"
 #include "report/text_table.h"
 
 namespace triptych {
 namespace {
-
-constexpr std::string_view kStyle = R"(
-body { font: 14px/1.45 system-ui, sans-serif; color: #212529; margin: 2rem auto; max-width: 60rem; padding: 0 1rem; }
-h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; } h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
-table { border-collapse: collapse; } td, th { padding: .15rem .7rem; text-align: right; border-bottom: 1px solid #dee2e6; white-space: nowrap; }
-th { font-weight: 600; } .left { text-align: left; } svg { display: block; max-width: 100%; height: auto; }
-svg text { font: 12px system-ui, sans-serif; fill: #343a40; } .grid { stroke: #e9ecef; } .roof { stroke: #212529; stroke-width: 1.6; }
-svg .roof-text { font-weight: 600; } svg .number { font-size: 10px; font-weight: 600; fill: #fff; }
-.legend span { display: inline-block; margin-right: 1.1rem; } .legend i { display: inline-block; width: .8rem; height: .8rem;
-margin-right: .3rem; border-radius: 2px; }
-)";
-
-struct HtmlCell {
-  std::string text;  // escaped by html_table
-  bool left = false;
-};
-
-std::string html_table(const std::vector<HtmlCell>& head, const std::vector<std::vector<std::string>>& rows) {
-  std::string out = "<table>\n<thead><tr>";
-  const auto tag = [&](std::size_t i) { return head[i].left ? " class=\"left\"" : ""; };
-  for (std::size_t i = 0; i < head.size(); ++i)
-    out += fmt::format("<th{}>{}</th>", tag(i), html_escape(head[i].text));
-  out += "</tr></thead>\n<tbody>\n";
-  for (const auto& row : rows) {
-    out += "<tr>";
-    for (std::size_t i = 0; i < row.size(); ++i)
-      out += fmt::format("<td{}>{}</td>", tag(i), html_escape(row[i]));
-    out += "</tr>\n";
-  }
-  return out + "</tbody>\n</table>\n";
-}
 
 std::string stages_html(const BenchReport& report, const MachineLimits& limits) {
   std::vector<std::vector<std::string>> rows;
@@ -63,6 +33,19 @@ std::string stages_html(const BenchReport& report, const MachineLimits& limits) 
                            format_bytes(static_cast<double>(report.peak_memory_bytes)),
                            format_bytes(static_cast<double>(report.kv_cache_bytes)));
 }
+
+std::string timeline_html(const BenchReport& report, int n_threads) {
+  std::vector<std::string> operations;
+  for (const PartTiming& part : report.parts) operations.push_back(part.name);
+  // The file stays small on machines with many threads.
+  const int n_bins = std::clamp(8000 / std::max(1, n_threads), 40, 240);
+  return "<h2>Threads over time</h2>\n<p>Colour: the part that took most of a moment. Strength: how much of "
+         "the moment the "
+         "thread was busy. Thread 0 runs the step and takes part in its loops.</p>\n" +
+         heat_maps_html(make_heat_maps(report.timeline, operations, n_threads, n_bins));
+}
+
+}  // namespace
 
 std::string parts_html(const BenchReport& report, const MachineLimits& limits) {
   const std::vector<RooflinePoint> points = roofline_points(report.parts);
@@ -97,26 +80,10 @@ std::string parts_html(const BenchReport& report, const MachineLimits& limits) {
                           rows);
 }
 
-std::string timeline_html(const BenchReport& report, int n_threads) {
-  std::vector<std::string> operations;
-  for (const PartTiming& part : report.parts) operations.push_back(part.name);
-  // The file stays small on machines with many threads.
-  const int n_bins = std::clamp(8000 / std::max(1, n_threads), 40, 240);
-  return "<h2>Threads over time</h2>\n<p>Colour: the part that took most of a moment. Strength: how much of "
-         "the moment the "
-         "thread was busy. Thread 0 runs the step and takes part in its loops.</p>\n" +
-         heat_maps_html(make_heat_maps(report.timeline, operations, n_threads, n_bins));
-}
-
-}  // namespace
-
 std::string bench_html(const std::vector<BenchRun>& runs, const MachineLimits& limits) {
-  std::string out = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n<title>triptych "
-      "bench</title>\n"
-      "<style>{}</style>\n</head>\n<body>\n<h1>triptych bench</h1>\n<p>{}<br/>triptych {} ({})</p>\n",
-      kStyle, html_escape(limits_line(limits)), html_escape(build_info().version),
-      html_escape(build_info().revision));
+  std::string out = fmt::format("<h1>triptych bench</h1>\n<p>{}<br/>triptych {} ({})</p>\n",
+                                html_escape(limits_line(limits)), html_escape(build_info().version),
+                                html_escape(build_info().revision));
   for (const BenchRun& run : runs) {
     out += fmt::format("<section>\n<h2>{}; weights {}; {} prompt tokens, {} of them from a picture</h2>\n",
                        html_escape(run.model), html_escape(run.weights), run.report.n_prompt_tokens,
@@ -126,7 +93,7 @@ std::string bench_html(const std::vector<BenchRun>& runs, const MachineLimits& l
     if (!run.report.timeline.empty()) out += timeline_html(run.report, limits.n_threads);
     out += "</section>\n";
   }
-  return out + "</body>\n</html>\n";
+  return html_page("triptych bench", out);
 }
 
 }  // namespace triptych

@@ -8,6 +8,9 @@
 
 namespace triptych {
 
+/// The roofline of a run's parts with their table.
+std::string parts_html(const BenchReport& report, const MachineLimits& limits);
+
 /// Well-formed as XML, too. Runs without parts or timeline have tables only.
 std::string bench_html(const std::vector<BenchRun>& runs, const MachineLimits& limits);
 

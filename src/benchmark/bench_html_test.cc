@@ -4,43 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <regex>
+#include "benchmark/testing/well_formed.h"
 
 namespace triptych {
 namespace {
 
 using testing::HasSubstr;
-using testing::Not;
 
 const MachineLimits kLimits{.n_threads = 2,
                             .fp32_flops_per_s = 2e11,
                             .read_bytes_per_s = 2e10,
                             .int8_ops_per_s = 9e11,
                             .bf16_flops_per_s = 4e11};
-
-// Every tag is closed in order, every attribute quoted, and nothing is fetched.
-void expect_well_formed(const std::string& html) {
-  std::vector<std::string> open;
-  const std::regex tag("<(/?)([a-zA-Z][a-zA-Z0-9]*)((?:\\s+[a-zA-Z][a-zA-Z0-9:-]*=\"[^\"<]*\")*)\\s*(/?)>");
-  std::size_t at = html.find('<', 1);  // behind the document type
-  while (at != std::string::npos) {
-    std::smatch match;
-    const std::string rest = html.substr(at, 2000);
-    ASSERT_TRUE(std::regex_search(rest, match, tag, std::regex_constants::match_continuous))
-        << rest.substr(0, 200);
-    if (match[1] == "/") {
-      ASSERT_FALSE(open.empty());
-      ASSERT_EQ(open.back(), match[2]);
-      open.pop_back();
-    } else if (match[4] != "/") {
-      open.push_back(match[2]);
-    }
-    at = html.find('<', at + 1);
-  }
-  EXPECT_TRUE(open.empty());
-  for (const char* outside : {"src=", "href=", "url(", "@import", "<script"})
-    EXPECT_THAT(html, Not(HasSubstr(outside)));
-}
 
 TEST(BenchHtml, IsOneWellFormedFileAndEscapesNames) {
   BenchRun run;

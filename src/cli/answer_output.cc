@@ -64,9 +64,15 @@ JsonOut answer_json(const api::Model& model, const api::Result& result, double f
                   {"completion_tokens", result.token_ids.size()}};
   const api::Timings& t = result.timings;
   out["timings"] = {{"first_token_ms", first_token_ms},
+                    {"image_decode_ms", t.image_decode_ms},
+                    {"preprocess_ms", t.preprocess_ms},
+                    {"queue_ms", t.queue_ms},
                     {"encode_ms", t.encode_ms},
                     {"prefill_ms", t.prefill_ms},
                     {"decode_ms", t.decode_ms},
+                    {"detokenize_ms", t.detokenize_ms},
+                    {"inter_token_ms", t.inter_token_ms},
+                    {"total_ms", t.total_ms},
                     {"decode_tokens_per_s", tokens_per_s(result.token_ids.size(), t.decode_ms)}};
   if (!result.tokens.empty()) {
     JsonOut& list = out["logprobs"] = JsonOut::array();

@@ -14,6 +14,7 @@
 #include "benchmark/dispatch_cost.h"
 #include "benchmark/published_shapes.h"
 #include "cli/bench_memory.h"
+#include "cli/bench_serve.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/help_tree.h"
@@ -36,6 +37,7 @@ struct BenchFlags {
   int n_layers = 0;
   bool limits = false, json = false;
   MemoryFlags memory;
+  ServeFlags serve;
 };
 
 std::vector<std::string> split_at_commas(const std::string& text) {
@@ -167,16 +169,35 @@ int bench_model(BenchFlags flags) {
   return kExitOk;
 }
 
-// --memory and --limits measure something else: what is said about a model would be lost on them.
+int bench_trace(const BenchFlags& flags) {
+  if (!flags.serve.trace_file.empty() && flags.model.model.empty() && flags.shapes.empty())
+    fail(ErrorCode::kInvalidArgument, "--serve-trace: a MODEL or --shapes NAME is needed");
+  return bench_serve(flags.serve,
+                     {.make_model = [&](std::string& description) { return make_model(flags, description); },
+                      .model = flags.model,
+                      .kv_cache_dtype = flags.kv_cache_dtype,
+                      .replay_steps = flags.options.replay_steps,
+                      .html = flags.html,
+                      .json = flags.json,
+                      .n_requests = flags.memory.workload.n_requests});
+}
+
+// These measure something else: what is said about the stages of a model would be lost on them.
 void check_alone(const BenchFlags& flags) {
   const bool limits = flags.limits && !flags.memory.wanted();
-  const char* other = flags.memory.wanted() ? "--memory" : "--limits";
+  const char* other = flags.memory.wanted()  ? "--memory"
+                      : flags.serve.wanted() ? "--serve-trace and --make-trace"
+                                             : "--limits";
   const auto refuse = [other](const char* flag, bool given) {
     if (given) fail(ErrorCode::kInvalidArgument, "{} does not go with {}", flag, other);
   };
+  if (flags.memory.wanted()) refuse("--serve-trace", flags.serve.wanted());
+  if (flags.serve.wanted()) refuse("--limits", flags.limits);
   if (flags.memory.wanted() || limits) {
     refuse("MODEL", !flags.model.model.empty());
     refuse("--html", flags.html.has_value());
+  }
+  if (flags.memory.wanted() || limits || flags.serve.wanted()) {
     refuse("--compare", !flags.compare.empty());
     refuse("--only", !flags.only.empty());
   }
@@ -191,6 +212,7 @@ int bench(const BenchFlags& flags) {
   check_alone(flags);
   if (flags.memory.wanted())
     return bench_memory(flags.memory, flags.shapes, flags.model.load_options(), flags.json);
+  if (flags.serve.wanted()) return bench_trace(flags);
   return flags.limits ? bench_limits(flags) : bench_model(flags);
 }
 
@@ -256,6 +278,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       ->type_name("FILE");
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
   flags->memory.add_to(app);
+  flags->serve.add_to(app);
   add_json_flag(app, flags->json, "Print one JSON object instead of a table");
   show_first(app, {"shapes", "weights", "prompt-tokens", "decode", "json"});
   std::string footer = "Shapes:\n";
@@ -273,6 +296,8 @@ void add_bench_command(CLI::App& program, Action& action) {
       "  triptych bench --shapes llava-1.5-13b --layers 8 --compare earlier.json\n"
       "  triptych bench MODEL --weights bf16,int8,int4:g128 --batch 8\n"
       "  triptych bench MODEL --weights int8 --html report.html\n"
+      "  triptych bench --make-trace t.jsonl --requests 96 --seed 1\n"
+      "  triptych bench MODEL --serve-trace t.jsonl --clients 16\n"
       "  triptych bench --memory\n"
       "  triptych bench --limits";
   app.footer(footer);

@@ -1,12 +1,15 @@
 #include "cli/picture_file.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
+#include "api/impl.h"
 #include "base/error.h"
 #include "base/profile.h"
+#include "base/stopwatch.h"
 #include "cli/help_tree.h"
 #include "cli/input_file.h"
 #include "io/mapped_file.h"
@@ -36,8 +39,9 @@ Image read_picture(const std::string& name, const PictureFlags& flags) {
 }
 
 api::Image open_picture(const std::string& name, const PictureFlags& flags) {
-  const Image image = read_picture(name, flags);
-  return api::Image::from_rgb(image.width_px, image.height_px, image.rgb);
+  const Stopwatch watch;
+  Image image = read_picture(name, flags);
+  return api::Access::make_image(std::move(image), watch.ms());
 }
 
 }  // namespace triptych::cli

@@ -67,7 +67,8 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                   .max_sequences = options.max_sequences,
                   .max_step_ms = options.max_step_ms,
                   .aging_ms = options.priority_aging_ms},
-                 options.clock_ms ? options.clock_ms : steady_clock_ms()) {
+                 options.clock_ms ? options.clock_ms : steady_clock_ms()),
+      monitor_(options.metrics) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
       options_.max_sequences < 1 || options_.max_cached_prefixes < 0 || options_.max_batch_patches < 1)
@@ -105,9 +106,9 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
   pool_ = std::make_unique<BlockPool>(runner_->kv_cache());
   prefix_cache_ = std::make_unique<PrefixCache>(
       *pool_, static_cast<std::size_t>(options_.max_cached_prefixes), info.max_shareable_tokens);
-  encoder_ =
-      std::make_unique<MediaEncoder>(model.backend(), *runner_, vision_embeddings_,
-                                     options_.max_batch_patches, [this] { return scheduler_.now_ms(); });
+  encoder_ = std::make_unique<MediaEncoder>(
+      model.backend(), *runner_, vision_embeddings_, options_.max_batch_patches,
+      [this] { return scheduler_.now_ms(); }, monitor_);
 }
 
 Engine::~Engine() = default;
@@ -139,6 +140,9 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
   if (model_.has_tokenizer()) s->text = std::make_unique<AnswerText>(model_, s->plans);
   s->stops = StopStrings(params.stop);
   s->on_token = std::move(on_token);
+  s->times.submitted(request.arrival);
+  s->result.timings.image_decode_ms = request.image_decode_ms;
+  s->result.timings.preprocess_ms = request.preprocess_ms;
   s->result.n_prompt_tokens = s->n_prompt;
   for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
   s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
@@ -328,11 +332,12 @@ bool Engine::find_room(const Sequence& s) {
 void Engine::start(Sequence& s) {
   s.status = SequenceStatus::kRunning;
   scheduler_.start(s.ticket, s.n_prompt, s.max_tokens);
-  if (prefix_cache_->empty()) return;
+  if (prefix_cache_->empty()) return monitor_.started(s, prefix_cache_->enabled());
   PrefixCache::Prefix prefix = prefix_cache_->take(key_of(s, s.n_tokens(), model_.info().n_position_axes));
   s.blocks = std::move(prefix.blocks);
   s.n_computed = prefix.n_tokens;
   if (s.n_tokens() == s.n_prompt) s.result.n_reused_tokens = prefix.n_tokens;
+  monitor_.started(s, true);
 }
 
 // It keeps its tokens, its draws and its encoded media; keys and values are computed again.
@@ -344,7 +349,7 @@ void Engine::preempt_youngest() {
   s->n_computed = 0;
   s->status = SequenceStatus::kWaiting;
   waiting_.push_back(std::move(s));
-  ++n_preemptions_;
+  monitor_.preempted();
 }
 
 void Engine::reserve_blocks(Sequence& s, std::int64_t n_tokens) {
@@ -402,6 +407,7 @@ void Engine::end(Sequence& s, FinishReason reason) {
   s.media_rows.clear();
   s.media.clear();
   s.result.finish_reason = reason;
+  monitor_.ended(s);
   StepOutput& out = output_of(s);
   out.finish_reason = reason;
   out.error = s.result.error;

@@ -19,7 +19,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/metrics.h"
 #include "engine/block_pool.h"
+#include "engine/engine_monitor.h"
 #include "engine/load.h"
 #include "engine/media_encoder.h"
 #include "engine/memory_budget.h"
@@ -52,8 +54,9 @@ struct EngineOptions {
   double priority_aging_ms = 10'000;                                // waited: worth a level of priority
   std::vector<std::pair<std::string, double>> tenant_weights = {};  // shares beside 1
   std::size_t memory_limit_bytes =
-      0;                  // of weights, cache, arenas and pictures together, see MemoryBudget; 0: none
-  ClockMs clock_ms = {};  // empty: the machine's
+      0;                       // of weights, cache, arenas and pictures together, see MemoryBudget; 0: none
+  ClockMs clock_ms = {};       // empty: the machine's
+  Metrics* metrics = nullptr;  // where the engine shows what it does (EngineMetrics); borrowed, may be null
 };
 
 class Engine {
@@ -101,8 +104,11 @@ class Engine {
 
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
   std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
+  /// Of the last step(), and of all steps so far.
+  const StepStats& last_step() const noexcept { return monitor_.last_step(); }
+  const EngineTotals& totals() const noexcept { return monitor_.totals(); }
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
-  std::int64_t n_media_encoded() const noexcept { return n_media_encoded_ + encoder_->n_encoded(); }
+  std::int64_t n_media_encoded() const noexcept { return totals().n_media_encoded; }
   /// Passes through the tower, and the stretches in which they went on.
   std::int64_t n_encode_passes() const noexcept { return encoder_->n_passes(); }
   std::int64_t n_encode_stretches() const noexcept { return encoder_->n_stretches(); }
@@ -110,7 +116,7 @@ class Engine {
   std::int64_t n_padded_patches() const noexcept { return encoder_->n_padded_patches(); }
   std::int64_t n_padded_tokens() const noexcept { return runner_->n_padded_tokens(); }
   /// Sequences so far that gave back their blocks for older ones, and were computed again.
-  std::int64_t n_preemptions() const noexcept { return n_preemptions_; }
+  std::int64_t n_preemptions() const noexcept { return totals().n_preemptions; }
   /// Steps so far that were recorded, and that a record served without the model's code.
   std::int64_t n_recorded_steps() const noexcept { return runner_->n_recorded_steps(); }
   std::int64_t n_replayed_steps() const noexcept { return runner_->n_replayed_steps(); }
@@ -148,6 +154,7 @@ class Engine {
   void make_batch();
   bool run_apart();
   void note_step(double ms);
+  void count_rows(std::size_t n_sequences, std::size_t first = 0);
   void encode(Sequence& s, ExecObserver* observer);
   void advance(std::size_t in_batch, const TensorView& logits, double ms);
   void accept_token(Sequence& s, std::span<const float> logits);
@@ -177,8 +184,7 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> running_;  // by rank
   std::vector<std::unique_ptr<Sequence>> finished_;
   std::unique_ptr<Sequence> probe_;  // of forward_prompt
-  std::int64_t n_media_encoded_ = 0;
-  std::int64_t n_preemptions_ = 0;
+  EngineMonitor monitor_;
 
   // Buffers of a step, kept between steps.
   struct InBatch {

@@ -31,19 +31,26 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
   std::vector<std::size_t> places;  // of to_encode, in the request
   const Clock::time_point start = Clock::now();
   const ProfileZone zone("vision");
+  std::int64_t n_found_rows = 0;
   for (const std::size_t i : missing) {
     MediaItem& item = s.media[i];
     if (const Tensor* rows = observer == nullptr ? vision_embeddings_.find(item) : nullptr) {
       s.media_rows[i] = copy_operand(model_.backend(), *rows);
       item.pixels = Tensor();
+      n_found_rows += item.plan.n_tokens;
       continue;
     }
     to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
     places.push_back(i);
   }
+  if (vision_embeddings_.enabled())
+    monitor_.looked_for_media(static_cast<std::int64_t>(missing.size()),
+                              static_cast<std::int64_t>(missing.size() - to_encode.size()), n_found_rows);
   if (!to_encode.empty()) {
-    n_media_encoded_ += static_cast<std::int64_t>(to_encode.size());
+    const Clock::time_point tower_start = Clock::now();
     const TensorView rows = runner_->encode_media(to_encode, observer);
+    monitor_.encoded(static_cast<std::int64_t>(to_encode.size()), rows.dim(0), runner_->patch_rows(),
+                     ms_since(tower_start));
     std::int64_t first = 0;
     for (const std::size_t i : places) {
       const std::int64_t n = s.media[i].plan.n_tokens;
@@ -67,7 +74,9 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   const bool is_stop = std::find(params.stop_token_ids.begin(), params.stop_token_ids.end(), id) !=
                        params.stop_token_ids.end();
   const bool ends = is_eos || is_stop;
+  const Clock::time_point text_start = Clock::now();
   if (!ends) {
+    monitor_.token(s);
     s.append(id, model_.info().n_position_axes);
     s.result.token_ids.push_back(id);
     if (params.n_logprobs >= 0) s.result.tokens.push_back(event.token);
@@ -82,6 +91,7 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
     event.text += s.stops.push(s.text->finish());
     if (!s.stops.found()) event.text += s.stops.finish();
   }
+  if (s.text) s.result.timings.detokenize_ms += ms_since(text_start);
   s.result.text += event.text;
   if (!ends || !event.text.empty()) output_of(s).events.push_back(std::move(event));
   if (s.stops.found()) s.result.stop_string = s.stops.which();
@@ -169,6 +179,15 @@ void Engine::make_batch() {
   }
 }
 
+// Rows of the batch that just ran, of so many sequences from `first` on; before any of them moves.
+void Engine::count_rows(std::size_t n_sequences, std::size_t first) {
+  std::int64_t n_prompt_rows = 0;
+  for (const InBatch& one : std::span(in_batch_).subspan(first, n_sequences))
+    n_prompt_rows +=
+        std::clamp<std::int64_t>(one.sequence->n_prompt - one.sequence->n_computed, 0, one.n_rows);
+  monitor_.forwarded(static_cast<std::int64_t>(n_sequences), n_prompt_rows, runner_->token_rows());
+}
+
 // The sequence's rows are in the cache; `logits` [1, V], or nothing when it did not want them.
 void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) {
   Sequence& s = *in_batch_[in_batch].sequence;
@@ -198,6 +217,7 @@ bool Engine::run_apart() {
   for (std::size_t i = 0; i < rows_.size(); ++i) try {
       const Clock::time_point start = Clock::now();
       const TensorView logits = runner_->forward({&rows_[i], 1}, observer_);
+      count_rows(1, i);
       advance(i, logits, ms_since(start));
     } catch (...) {
       fail_sequence(*in_batch_[i].sequence, std::current_exception());
@@ -236,6 +256,7 @@ bool Engine::run_step() {
   }
   const double ms = ms_since(start);
   note_step(ms);
+  count_rows(in_batch_.size());
   std::int64_t row = 0;
   for (std::size_t i = 0; i < in_batch_.size(); ++i)
     advance(i, rows_[i].logit_rows.empty() ? TensorView() : logits.row(row++), ms);
@@ -262,6 +283,7 @@ std::span<const StepOutput> Engine::step() {
   const FlushDenormals no_denormals;
   n_outputs_ = 0;
   encode_ms_ = 0;
+  monitor_.begin_step();
   end_cancelled();
   end_timed_out();
   do {
@@ -270,6 +292,11 @@ std::span<const StepOutput> Engine::step() {
   } while (!run_step());
   call_back();
   collect_finished();
+  monitor_.end_step({.n_running = static_cast<std::int64_t>(running_.size()),
+                     .n_waiting = static_cast<std::int64_t>(waiting_.size()),
+                     .n_used_blocks = pool_->n_blocks() - pool_->n_free(),
+                     .n_blocks = pool_->n_blocks(),
+                     .vision_cache_bytes = vision_embeddings_.size_bytes()});
   return std::span(outputs_).first(n_outputs_);
 }
 

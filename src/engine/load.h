@@ -106,6 +106,9 @@ class LoadedModel {
   /// The same from a finished prompt, in which placeholders stand for the media in order. Text is trusted.
   PreparedRequest prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
                                  const MediaOptions& options = {}) const;
+  /// The same from token ids, in which image_token_id or video_token_id stands once for each medium.
+  PreparedRequest prepare_ids(std::vector<std::int32_t> ids, const std::vector<MediaInput>& media,
+                              const MediaOptions& options = {}) const;
 
  private:
   LoadedModel() = default;
@@ -114,6 +117,10 @@ class LoadedModel {
   void load_generation_config();
   PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,
                                 const MediaOptions& options, std::string_view user_text) const;
+  std::vector<MediaPlan> plan_all(const std::vector<MediaInput>& media, const MediaOptions& options) const;
+  /// Expands the token ids and preprocesses the media.
+  void complete(PreparedRequest& out, const std::vector<MediaInput>& media, std::span<const MediaPlan> plans,
+                std::string_view user_text) const;
   std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans,
                                      std::span<const MediaPlan> plans) const;
 

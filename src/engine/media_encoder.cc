@@ -29,6 +29,7 @@ bool MediaEncoder::take_from_cache(Sequence& s, std::size_t medium) {
   if (rows == nullptr) return false;
   s.media_rows[medium] = copy_operand(backend_, *rows);
   s.media[medium].pixels = Tensor();
+  monitor_.looked_for_media(1, 1, s.media[medium].plan.n_tokens);
   return true;
 }
 
@@ -59,6 +60,7 @@ void MediaEncoder::gather(std::span<const std::unique_ptr<Sequence>> sequences) 
         full = true;  // those behind do not slip past
         continue;
       }
+      if (cache_.enabled()) monitor_.looked_for_media(1, 0, 0);
       n_patches += item.plan.n_patches;
       next.targets.push_back({&s, m, next.items.size()});
       next.items.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
@@ -111,7 +113,9 @@ void MediaEncoder::deliver() {
       waited.push_back(target.sequence);
       target.sequence->result.timings.encode_ms += pass_->active_ms();
     }
-  n_encoded_ += static_cast<std::int64_t>(items.size());
+  RowCount patches{pass_->n_padded_patches(), pass_->n_padded_patches()};
+  for (const MediaItem& item : items) patches.n_rows += item.plan.n_patches;
+  monitor_.encoded(static_cast<std::int64_t>(items.size()), rows.dim(0), patches, pass_->active_ms());
   n_padded_patches_ += pass_->n_padded_patches();
   pass_.reset();
   targets_.clear();

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/engine_monitor.h"
 #include "engine/model_runner.h"
 #include "engine/sequence.h"
 #include "engine/vision_embedding_cache.h"
@@ -20,12 +21,13 @@ namespace triptych {
 
 class MediaEncoder {
  public:
-  /// A pass takes up to `max_patches`, one item at least. Borrows all three.
+  /// A pass takes up to `max_patches`, one item at least. Borrows backend, runner, cache and monitor.
   MediaEncoder(Backend& backend, ModelRunner& runner, VisionEmbeddingCache& cache, std::int64_t max_patches,
-               ClockMs clock)
+               ClockMs clock, EngineMonitor& monitor)
       : backend_(backend),
         runner_(runner),
         cache_(cache),
+        monitor_(monitor),
         max_patches_(max_patches),
         clock_(std::move(clock)) {}
 
@@ -46,9 +48,7 @@ class MediaEncoder {
   /// This sequence needs nothing any more. A pass that nobody needs ends here.
   void forget(const Sequence& sequence);
 
-  /// Items that the tower has seen; rows that it computed beyond those of their plans; passes, and stretches
-  /// of passes.
-  std::int64_t n_encoded() const noexcept { return n_encoded_; }
+  /// Rows that the tower computed beyond those of the items' plans; passes, and stretches of passes.
   std::int64_t n_padded_patches() const noexcept { return n_padded_patches_; }
   std::int64_t n_passes() const noexcept { return n_passes_; }
   std::int64_t n_stretches() const noexcept { return n_stretches_; }
@@ -74,13 +74,13 @@ class MediaEncoder {
   Backend& backend_;
   ModelRunner& runner_;
   VisionEmbeddingCache& cache_;
+  EngineMonitor& monitor_;
   std::int64_t max_patches_;
   ClockMs clock_;
 
   std::unique_ptr<EncodePass> pass_;
   std::vector<Target> targets_;  // of the pass
   std::deque<Work> apart_;       // items of a pass that threw, one by one
-  std::int64_t n_encoded_ = 0;
   std::int64_t n_padded_patches_ = 0;
   std::int64_t n_passes_ = 0;
   std::int64_t n_stretches_ = 0;

@@ -1,6 +1,7 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "backend/memory.h"
@@ -22,6 +23,15 @@ KvGeometry geometry(const ModelInfo& info, const ModelRunnerOptions& options) {
 }
 
 }  // namespace
+
+std::int64_t patches_of(const Shape& pixels, std::int64_t patch_values) {
+  if (pixels.rank() < 3) return pixels.rank() == 2 ? pixels.dim(0) : 0;
+  const std::int64_t side = std::lround(std::sqrt(static_cast<double>(patch_values / pixels.dim(-3))));
+  if (side < 1) return 0;
+  std::int64_t out = (pixels.dim(-2) / side) * (pixels.dim(-1) / side);
+  for (int i = 0; i + 3 < pixels.rank(); ++i) out *= pixels.dim(i);
+  return out;
+}
 
 ModelRunner::ModelRunner(const Model& model, Backend& backend, const ModelRunnerOptions& options)
     : model_(model),
@@ -47,7 +57,12 @@ TensorView ModelRunner::encode_media(std::span<const MediaItem> items, ExecObser
   arena_.reset();
   ExecContext cx(backend_, arena_, observe(observer, "vision"));
   const StepScope step(backend_, {.n_sequences = static_cast<std::int64_t>(items.size())});
-  return model_.encode_media(cx, items);
+  const TensorView rows = model_.encode_media(cx, items);
+  const ExecContext::PatchRows& patches = cx.patch_rows();
+  patch_rows_ = {patches.n_rows, patches.n_rows};
+  for (const MediaItem& item : items)
+    if (patches.n_rows > 0) patch_rows_.n_padded -= patches_of(item.pixels.shape(), patches.n_values);
+  return rows;
 }
 
 std::unique_ptr<EncodePass> ModelRunner::begin_encoding(std::vector<MediaItem> items, const ClockMs& clock) {
@@ -82,6 +97,10 @@ TensorView ModelRunner::forward_in(ExecContext& cx, const Batch& batch) {
 
 TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer) {
   const Batch batch = batch_.build(sequences, kv_cache_.get());
+  token_rows_ = {static_cast<std::int64_t>(batch.token_ids.size()),
+                 static_cast<std::int64_t>(batch.token_ids.size())};
+  for (const SequenceRows& s : sequences)
+    token_rows_.n_padded -= static_cast<std::int64_t>(s.token_ids.size());
   const TensorView logits = run(batch, observe(observer, "language"));
   if (numerics_) numerics_->check("logits", logits);
   return logits;

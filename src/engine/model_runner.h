@@ -27,6 +27,16 @@ struct ModelRunnerOptions {
   bool check_numerics = false;  // look for infinities and NaN, and say in which part they arose
 };
 
+/// Rows that were computed, and those of them that stand for nothing that was asked.
+struct RowCount {
+  std::int64_t n_rows = 0;
+  std::int64_t n_padded = 0;
+};
+
+/// Patches of `patch_values` values that the pixels of an item hold: [P, patch_values], or pictures [..., C,
+/// H, W] in whole square patches.
+std::int64_t patches_of(const Shape& pixels, std::int64_t patch_values);
+
 class ModelRunner {
  public:
   /// Borrows both. Throws Error for a cache that the backend cannot make.
@@ -46,6 +56,11 @@ class ModelRunner {
   /// Throws what the model throws; then, of the cache, only what the step was to write is lost: the same
   /// rows, or others in their place, may be run again.
   TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer);
+
+  /// Of the last call of forward: rows of the batch, against the tokens of its sequences. Of the last call of
+  /// encode_media: patches that the tower multiplied, against those of the items' pixels.
+  const RowCount& token_rows() const noexcept { return token_rows_; }
+  const RowCount& patch_rows() const noexcept { return patch_rows_; }
 
   /// Steps so far that were recorded, and that a record served without the model's code.
   std::int64_t n_recorded_steps() const noexcept { return step_plans_.n_recorded(); }
@@ -75,6 +90,7 @@ class ModelRunner {
   StepPlans step_plans_;  // of decode steps in arena_, on the buffers of batch_
   std::optional<NumericsCheck> numerics_;
   std::int64_t n_padded_tokens_ = 0;
+  RowCount token_rows_, patch_rows_;
 };
 
 }  // namespace triptych

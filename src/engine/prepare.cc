@@ -1,13 +1,17 @@
 // From a conversation to what the engine runs: the chat template, tokens, plans and pixels of its media.
 #include <algorithm>
+#include <chrono>
 
 #include "base/error.h"
 #include "base/profile.h"
+#include "base/stopwatch.h"
 #include "engine/load.h"
 #include "unicode/utf8.h"
 
 namespace triptych {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // A piece of the vocabulary that is no added token would be found only by chance.
 bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std::int32_t id) {
@@ -139,15 +143,12 @@ std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>&
   return encode_around(*tokenizer_, text, cuts, options);
 }
 
-PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
-                                           const std::vector<MediaInput>& media, const MediaOptions& options,
-                                           std::string_view user_text) const {
+std::vector<MediaPlan> LoadedModel::plan_all(const std::vector<MediaInput>& media,
+                                             const MediaOptions& options) const {
   const ModelInfo& info = this->info();
   if (info.max_images >= 0 && static_cast<std::int64_t>(media.size()) > info.max_images)
     fail(ErrorCode::kInvalidArgument, "{} takes {} image{} in a prompt, got {}", info.architecture,
          info.max_images, info.max_images == 1 ? "" : "s", media.size());
-  PreparedRequest out;
-  out.prompt = to_text(spans);
   std::vector<MediaPlan> plans;
   for (const MediaInput& input : media) {
     if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");
@@ -161,12 +162,18 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
                                         .name = input.name},
                                        options));
   }
-  out.token_ids = tokenize(with_video_texts(*model_, spans, plans), plans);
+  return plans;
+}
+
+void LoadedModel::complete(PreparedRequest& out, const std::vector<MediaInput>& media,
+                           std::span<const MediaPlan> plans, std::string_view user_text) const {
   out.layout = model_->expand_prompt(out.token_ids, plans);
-  if (static_cast<std::int64_t>(out.layout.input_ids.size()) > info.max_context_tokens)  // before any pixels
+  if (static_cast<std::int64_t>(out.layout.input_ids.size()) >
+      info().max_context_tokens)  // before any pixels
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}",
-         out.layout.input_ids.size(), info.max_context_tokens);
+         out.layout.input_ids.size(), info().max_context_tokens);
   const ProfileZone zone("preprocess");
+  const Stopwatch watch;
   for (std::size_t i = 0; i < media.size(); ++i) {
     MediaItem item;
     item.plan = plans[i];
@@ -174,11 +181,34 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
     item.fingerprint = fingerprint_of(media[i], plans[i]);
     if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
     out.media.push_back(std::move(item));
+    out.image_decode_ms += media[i].decode_ms;
   }
+  out.preprocess_ms = watch.ms();
+}
+
+PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
+                                           const std::vector<MediaInput>& media, const MediaOptions& options,
+                                           std::string_view user_text) const {
+  PreparedRequest out;
+  out.arrival = Clock::now();
+  out.prompt = to_text(spans);
+  const std::vector<MediaPlan> plans = plan_all(media, options);
+  out.token_ids = tokenize(with_video_texts(*model_, spans, plans), plans);
+  complete(out, media, plans, user_text);
+  return out;
+}
+
+PreparedRequest LoadedModel::prepare_ids(std::vector<std::int32_t> ids, const std::vector<MediaInput>& media,
+                                         const MediaOptions& options) const {
+  PreparedRequest out;
+  out.arrival = Clock::now();
+  out.token_ids = std::move(ids);
+  complete(out, media, plan_all(media, options), {});
   return out;
 }
 
 PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
+  const Clock::time_point arrival = Clock::now();
   std::int64_t n_parts = 0;
   std::string user_text;
   for (const ChatMessage& message : request.messages) {
@@ -219,7 +249,9 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
     if (std::none_of(spans.begin(), spans.end(), prints_videos))
       fail(ErrorCode::kUnsupported, "the chat template of this model prints nothing for a video");
   }
-  return prepare_spans(spans, request.media, request.media_options, user_text);
+  PreparedRequest out = prepare_spans(spans, request.media, request.media_options, user_text);
+  out.arrival = arrival;
+  return out;
 }
 
 PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,

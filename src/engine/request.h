@@ -1,6 +1,7 @@
 // What a user asks and what comes back, free of any wire format.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -23,6 +24,7 @@ struct MediaInput {
   double frames_per_s = 0;
   std::vector<double> frame_times_s = {};  // of a video's frames; empty: they follow at frames_per_s
   std::string name = {};                   // file name, may be empty
+  double decode_ms = 0;                    // that reading and decoding took, where it was measured
 };
 
 /// A conversation with its media, in the order of the image and video parts of its messages.
@@ -50,6 +52,11 @@ struct PreparedRequest {
   PromptLayout layout;
   std::vector<MediaItem> media;
   QueueOptions queue;
+  /// When it came in, which times of the whole request count from: LoadedModel::prepare sets when it began, a
+  /// server may set when the bytes came; empty: when it is submitted.
+  std::optional<std::chrono::steady_clock::time_point> arrival = {};
+  double image_decode_ms = 0;  // of its media, see MediaInput::decode_ms
+  double preprocess_ms = 0;    // resizing and normalising them
 };
 
 using RequestId = std::uint64_t;
@@ -83,10 +90,18 @@ struct StepOutput {
   std::optional<RequestError> error;          // with kError
 };
 
+/// Where the time of a request went. A step counts in full for each request that takes part in it.
 struct GenerationTimings {
-  double encode_ms = 0;   // tower and projector
-  double prefill_ms = 0;  // first forward pass
-  double decode_ms = 0;   // all later steps
+  double image_decode_ms = 0;  // reading and decoding its media, whenever that was
+  double preprocess_ms = 0;    // resizing and normalising them
+  double queue_ms = 0;         // from submission until it was first admitted among the running
+  double encode_ms = 0;        // tower and projector, or taking their rows from the cache
+  double prefill_ms = 0;       // steps that compute the prompt; tokens of preempted requests once more
+  double decode_ms = 0;        // all later steps
+  double detokenize_ms = 0;    // tokens to text
+  double first_token_ms = 0;   // from arrival to the first token; 0: none came
+  double inter_token_ms = 0;   // mean time between tokens; 0 with fewer than two
+  double total_ms = 0;         // from arrival to its end
 };
 
 struct GenerationResult {

@@ -13,6 +13,7 @@
 #include "engine/answer_text.h"
 #include "engine/batch_builder.h"
 #include "engine/request.h"
+#include "engine/request_times.h"
 #include "engine/sampling.h"
 #include "engine/scheduler.h"
 #include "engine/stop_strings.h"
@@ -52,6 +53,7 @@ struct Sequence {
   TokenCallback on_token;
   bool cancelled = false;
   GenerationResult result;
+  RequestTimes times;
   std::exception_ptr failure;  // what ended it, with FinishReason::kError
 
   std::int64_t n_tokens() const noexcept { return static_cast<std::int64_t>(tokens.size()); }

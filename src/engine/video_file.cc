@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/profile.h"
+#include "base/stopwatch.h"
 #include "media/image_decode.h"
 
 namespace triptych {
@@ -118,6 +119,7 @@ SampledFrames VideoFile::choose(const VideoSampling& wanted, const VideoOptions&
 
 MediaInput VideoFile::read(const VideoSampling& sampling, const VideoOptions& options) const {
   const ProfileZone zone("image decode");
+  const Stopwatch watch;
   const SampledFrames chosen = choose(sampling, options);
   const std::uint64_t n_pixels =
       static_cast<std::uint64_t>(width_px_) * static_cast<std::uint64_t>(height_px_) * chosen.indices.size();
@@ -133,6 +135,7 @@ MediaInput VideoFile::read(const VideoSampling& sampling, const VideoOptions& op
                  .name = path_.filename().string()};
   if (animation_ != nullptr) {
     out.frames = decode_frames(animation_->bytes(), limits_.picture, path_.string(), chosen.indices);
+    out.decode_ms = watch.ms();
     return out;
   }
   for (const int index : chosen.indices) {
@@ -144,6 +147,7 @@ MediaInput VideoFile::read(const VideoSampling& sampling, const VideoOptions& op
            frame.height_px, width_px_, height_px_);
     out.frames.push_back(std::move(frame));
   }
+  out.decode_ms = watch.ms();
   return out;
 }
 

@@ -23,6 +23,7 @@ class VisionEmbeddingCache {
   /// fingerprint are not kept.
   void put(const MediaItem& item, TensorView rows);
 
+  bool enabled() const noexcept { return max_bytes_ > 0; }
   std::size_t size_bytes() const noexcept { return size_bytes_; }
 
  private:

@@ -99,7 +99,15 @@ class Bins {
   std::vector<double> waits_;
 };
 
+// Stages of an engine look the same in every map.
+constexpr std::pair<std::string_view, const char*> kStageColors[] = {
+    {"vision", "#0b7285"},     {"prefill", "#c2410c"},      {"decode", "#2b8a3e"},
+    {"preprocess", "#7048b6"}, {"image decode", "#b8860b"}, {"tokenizer", "#a61e4d"}};
+
 std::string color_of(const HeatMaps& maps, int zone) {
+  if (zone >= 0)
+    for (const auto& [name, color] : kStageColors)
+      if (maps.zones[static_cast<std::size_t>(zone)] == name) return color;
   if (zone < 0 || zone >= static_cast<int>(std::size(kColors)) ||
       maps.zones[static_cast<std::size_t>(zone)] == kBetween)
     return kOtherColor;
@@ -119,9 +127,10 @@ std::string map_svg(const HeatMaps& maps, const HeatMap& map) {
     const double y = kRow * static_cast<double>(r);
     const double width = kChart / static_cast<double>(std::max<std::size_t>(1, row.cells.size()));
     out += fmt::format(
-        "<text x=\"0\" y=\"{:.1f}\">thread {}</text>"
-        "<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"#f1f3f5\"/>\n",
-        y + 17, r, kLabel, y + 2, kChart, kRow - 4);
+        "<text x=\"0\" y=\"{:.1f}\">{}</text>"
+        "<rect class=\"idle\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\"/>\n",
+        y + 17, row.label.empty() ? fmt::format("thread {}", r) : html_escape(row.label), kLabel, y + 2,
+        kChart, kRow - 4);
     for (std::size_t i = 0; i < row.cells.size(); ++i) {
       const HeatMap::Cell& cell = row.cells[i];
       if (cell.zone < 0 || cell.busy_share < 0.005) continue;
@@ -200,6 +209,70 @@ HeatMaps make_heat_maps(const std::vector<ProfileEvent>& events, const std::vect
       for (std::size_t i = 0; i < static_cast<std::size_t>(n_bins); ++i)
         if (const std::string& name = longest[m][r][i]; !name.empty())
           out.maps[m].rows[r].cells[i].zone = index.at(name);
+  return out;
+}
+
+HeatMaps make_busy_map(const std::vector<ProfileBusy>& busy, std::int64_t duration_ns, int n_bins,
+                       std::string (*label)(const std::string& thread_name,
+                                            const std::set<std::string>& zones)) {
+  HeatMaps out;
+  std::map<std::string, double> totals_ns;
+  for (const ProfileBusy& one : busy)
+    for (const float ns : one.busy_ns) totals_ns[one.zone] += std::max(0.0, static_cast<double>(ns));
+  std::vector<std::pair<std::string, double>> order(totals_ns.begin(), totals_ns.end());
+  std::stable_sort(order.begin(), order.end(),
+                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::map<std::string, std::size_t> index;
+  for (const auto& [name, ns] : order) {
+    index[name] = out.zones.size();
+    out.zones.push_back(name);
+    out.zone_ms.push_back(ns / 1e6);
+  }
+  const auto n_stretches = std::max<std::int64_t>(1, (duration_ns + kBusyStretch_ns - 1) / kBusyStretch_ns);
+  const auto n = static_cast<std::size_t>(std::clamp<std::int64_t>(n_bins, 1, n_stretches));
+  struct Thread {
+    std::string name;
+    std::set<std::string> zones;
+    std::vector<std::vector<double>> ns;  // by bin and zone
+  };
+  std::map<int, Thread> threads;
+  for (const ProfileBusy& one : busy) {
+    Thread& thread = threads[one.thread];
+    thread.name = one.thread_name;
+    thread.zones.insert(one.zone);
+    thread.ns.resize(n, std::vector<double>(out.zones.size()));
+    for (std::size_t i = 0; i < one.busy_ns.size(); ++i) {
+      const std::size_t bin = i * n / static_cast<std::size_t>(n_stretches);
+      if (bin < n) thread.ns[bin][index[one.zone]] += std::max(0.0, static_cast<double>(one.busy_ns[i]));
+    }
+  }
+  HeatMap map;
+  map.title = "threads";
+  map.duration_ns = duration_ns;
+  for (const auto& [number, thread] : threads) {
+    HeatMap::Row row;
+    row.thread = number;
+    row.label = label(thread.name, thread.zones);
+    double sum_ns = 0;
+    for (std::size_t bin = 0; bin < n; ++bin) {
+      const std::vector<double>& zones = thread.ns[bin];
+      const auto most = std::max_element(zones.begin(), zones.end());
+      double ns = 0;
+      for (const double one : zones) ns += one;
+      sum_ns += ns;
+      // Stretches are whole, so bins differ by one of them.
+      const auto n_in_bin =
+          static_cast<double>(((bin + 1) * static_cast<std::size_t>(n_stretches) + n - 1) / n -
+                              (bin * static_cast<std::size_t>(n_stretches) + n - 1) / n);
+      row.cells.push_back({std::clamp(ns / (n_in_bin * static_cast<double>(kBusyStretch_ns)), 0.0, 1.0),
+                           ns > 0 ? static_cast<int>(most - zones.begin()) : -1});
+    }
+    if (duration_ns > 0) row.busy_share = std::min(1.0, sum_ns / static_cast<double>(duration_ns));
+    map.rows.push_back(std::move(row));
+  }
+  std::stable_sort(map.rows.begin(), map.rows.end(),
+                   [](const auto& a, const auto& b) { return a.label < b.label; });
+  out.maps.push_back(std::move(map));
   return out;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,8 @@ struct HeatMap {
   };
   struct Row {
     int thread = 0;
-    double busy_share = 0;  // of the whole stretch
+    std::string label = {};  // empty: "thread" and its place among the rows
+    double busy_share = 0;   // of the whole stretch
     std::vector<Cell> cells;
   };
   std::string title;
@@ -37,6 +39,12 @@ struct HeatMaps {
 /// `n_threads`.
 HeatMaps make_heat_maps(const std::vector<ProfileEvent>& events, const std::vector<std::string>& operations,
                         int n_threads, int n_bins);
+
+/// One map of busy time (ProfileMode::kBusy) over the first `duration_ns` of profiling. `label` names the row
+/// of a thread from its zones; rows are in the order of their labels.
+HeatMaps make_busy_map(const std::vector<ProfileBusy>& busy, std::int64_t duration_ns, int n_bins,
+                       std::string (*label)(const std::string& thread_name,
+                                            const std::set<std::string>& zones));
 
 /// <svg> elements with their legend, colours by zone, strength by share of the bin. HTML.
 std::string heat_maps_html(const HeatMaps& maps);

@@ -47,5 +47,38 @@ TEST(HeatMap, NoEventsNoMaps) {
   EXPECT_TRUE(make_heat_maps({{"down", 1, 0, 10}}, {"down"}, 2, 0).maps.empty());
 }
 
+TEST(BusyMap, BinsOfStretchesByThreadAndZone) {
+  const auto ms = static_cast<float>(1e6);
+  // Eight stretches of 5 ms in four bins.
+  const std::vector<ProfileBusy> busy = {
+      {.thread = 2, .thread_name = "main", .zone = "decode", .busy_ns = {5 * ms, 5 * ms, 0, 0, 1 * ms}},
+      {.thread = 2,
+       .thread_name = "main",
+       .zone = "vision",
+       .busy_ns = {0, 0, 4 * ms, 3 * ms, 2 * ms, -1 * ms}},
+      {.thread = 1, .thread_name = "w", .zone = "decode", .busy_ns = {0, 5 * ms}}};
+  const HeatMaps maps = make_busy_map(busy, 8 * kBusyStretch_ns, 4,
+                                      [](const std::string& name, const std::set<std::string>& zones) {
+                                        return name + std::to_string(zones.size());
+                                      });
+  EXPECT_EQ(maps.zones, (std::vector<std::string>{"decode", "vision"}));
+  ASSERT_EQ(maps.maps.size(), 1U);
+  const std::vector<HeatMap::Row>& rows = maps.maps[0].rows;
+  ASSERT_EQ(rows.size(), 2U);
+  EXPECT_EQ(rows[0].label, "main2");
+  EXPECT_EQ(rows[1].label, "w1");
+  ASSERT_EQ(rows[0].cells.size(), 4U);
+  EXPECT_NEAR(rows[0].cells[0].busy_share, 1.0, 1e-6);
+  EXPECT_EQ(rows[0].cells[0].zone, 0);
+  EXPECT_NEAR(rows[0].cells[1].busy_share, 0.7, 1e-6);
+  EXPECT_EQ(rows[0].cells[1].zone, 1);
+  EXPECT_NEAR(rows[0].cells[2].busy_share, 0.3, 1e-6);
+  EXPECT_EQ(rows[0].cells[2].zone, 1);
+  EXPECT_EQ(rows[0].cells[3].zone, -1);
+  EXPECT_NEAR(rows[1].busy_share, 5.0 / 40, 1e-6);
+  EXPECT_NE(heat_maps_html(maps).find(">w1</text>"), std::string::npos);
+  EXPECT_TRUE(make_busy_map({}, 0, 10, nullptr).maps[0].rows.empty());
+}
+
 }  // namespace
 }  // namespace triptych

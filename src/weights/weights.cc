@@ -94,6 +94,7 @@ bool Binder::is_embedding(const LinearKey& key) const {
 
 std::unique_ptr<LinearWeight> Binder::count_linear(const LinearKey& key, const LinearTraits& traits,
                                                    std::unique_ptr<LinearWeight> made, bool is_mapped) {
+  if (traits.role == LinearRole::kPixelInput) made->set_takes_pixels();
   PartSizes::Size& size = sizes_.part(part_);
   if (made->multiplies_int8()) size.n_int8_parameters += made->n_out() * made->n_in();
   size.read_bytes += static_cast<std::int64_t>(made->read_bytes());

@@ -116,6 +116,16 @@ TEST(Json, Bench) {
   write_file(scratch.path() / "earlier.json", one.dump());
   EXPECT_EQ(bench({"--compare", (scratch.path() / "earlier.json").string()}, "bench")["compared"].size(), 1U);
   EXPECT_EQ(bench({"--weights", "fp32,int8"}, "bench_sweep")["runs"].size(), 2U);
+  const std::string trace = (scratch.path() / "trace.jsonl").string();
+  ASSERT_EQ(triptych({"bench", "--make-trace", trace, "--requests", "4", "--picture-sides", "96,128",
+                      "--prompt-range", "4,30", "--answer-range", "2,6"})
+                .exit_code,
+            0);
+  const json served = document_of(
+      {"bench", kModel.string(), "--serve-trace", trace, "--clients", "2", "--json"}, "bench_serve");
+  EXPECT_EQ(served["requests"]["answered"], 4);
+  EXPECT_EQ(served["padding"]["padded_rows"], 0);
+  EXPECT_EQ(served["padding"]["padded_patches"], 0);
   document_of({"bench", "--limits", "--threads", "1", "--json"}, "bench_limits");
 }
 

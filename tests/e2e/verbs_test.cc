@@ -290,6 +290,54 @@ TEST(Bench, SweepComparisonAndReport) {
   expect_bad_input(bench({"--html", scratch.path().string()}), scratch.path().string());
 }
 
+TEST(Bench, TracesOfRequests) {
+  const Scratch scratch;
+  const std::string trace = (scratch.path() / "trace.jsonl").string();
+  const std::string html = (scratch.path() / "report.html").string();
+  const auto make = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", "--make-trace", trace, "--requests", "6", "--picture-sides", "64,128",
+                               "--prompt-range", "4,40", "--answer-range", "2,8"});
+    return triptych(more);
+  };
+  const auto serve = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"bench", kModel.string(), "--serve-trace", trace});
+    return triptych(more);
+  };
+  ASSERT_EQ(make({"--seed", "3"}).exit_code, 0);
+  const std::string first = read_file(trace);
+  EXPECT_EQ(std::count(first.begin(), first.end(), '\n'), 6);
+  ASSERT_EQ(make({"--seed", "3"}).exit_code, 0);
+  EXPECT_EQ(read_file(trace), first);
+  RunResult result = serve({"--clients", "3", "--html", html});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (const char* part : {"6 answered, 0 failed", "3 clients in a closed loop", "first token", "0 of "})
+    EXPECT_THAT(result.out, HasSubstr(part));
+  const std::string page = read_file(html);
+  for (const char* part : {"engine 0", "prepare", "Cache blocks in use", "class=\"roofline\"", "decode"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(serve({"--sequential"}).exit_code, 0);
+  EXPECT_EQ(serve({"--rate", "200", "--seed", "4"}).exit_code, 0);
+  // A text for a model with a tokenizer, and a picture file beside the trace.
+  std::filesystem::copy(kScenes / "scene1.png", scratch.path() / "one.png");
+  write_file(trace,
+             "{\"prompt\": \"Describe the image.\", \"pictures\": [{\"file\": \"one.png\"}], "
+             "\"answer_tokens\": 4}\n");
+  result = serve({"--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(json::parse(result.out)["answer_tokens"], 4);
+  EXPECT_EQ(serve({"--ctx-size", "8"}).exit_code, 1) << "no request fits";
+
+  expect_bad_input(serve({"--clients", "2", "--sequential"}), "--sequential");
+  expect_bad_input(serve({"--html", trace}), "--html");
+  expect_bad_input(make({"--answer-range", "9,2"}), "--answer-range");
+  expect_bad_input(make({"--picture-sides", "64,x"}), "--picture-sides");
+  expect_bad_input(triptych({"bench", "--serve-trace", trace}), "--shapes");
+  expect_bad_input(triptych({"bench", "--memory", "--serve-trace", trace}), "--serve-trace");
+  write_file(trace, "{\"prompt_tokens\": 3}\n");
+  expect_bad_input(serve({}), "answer_tokens");
+  expect_bad_input(triptych({"bench", kModel.string(), "--serve-trace", "/nowhere.jsonl"}), "/nowhere.jsonl");
+}
+
 TEST(Program, WeightsAreQuantizedByFlag) {
   const std::string model = kModel.string();
   const RunResult checked =
