@@ -43,6 +43,7 @@ struct ServeFlags {
   double drain_s = 30;
   double idle_timeout_s = 75;
   std::string api_key_file;
+  std::string local_media;
   std::vector<std::string> allowed_origins;
   bool json = false;
 
@@ -85,6 +86,9 @@ void ServeFlags::add_to(CLI::App& app) {
   add(kAccessGroup, "--api-key-file", api_key_file,
       "Keys, one a line, that requests must carry; the environment variable TRIPTYCH_API_KEY adds one",
       "FILE")
+      ->default_str("");
+  add(kAccessGroup, "--allowed-local-media-path", local_media,
+      "Pictures of requests may be file URLs below this folder; links and .. do not leave it", "DIR")
       ->default_str("");
   app.add_option("--allowed-origins", allowed_origins,
                  "Web pages of this origin may ask (CORS); * for any; may be repeated")
@@ -136,6 +140,9 @@ server::ServeOptions ServeFlags::options() const {
   out.service.media.max_image_pixels = static_cast<std::uint64_t>(max_image_megapixels * 1e6);
   out.service.media.max_request_pixels = 4 * out.service.media.max_image_pixels;
   out.service.allowed_origins = allowed_origins;
+  if (!local_media.empty() && !std::filesystem::is_directory(local_media))
+    fail(ErrorCode::kNotFound, "--allowed-local-media-path: {} is no folder", local_media);
+  out.service.media.local_root = local_media;
   out.engine = context.engine_options();
   out.engine.replay_steps = replay_steps;
   out.engine.max_sequences = max_num_seqs;

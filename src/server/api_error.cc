@@ -81,19 +81,23 @@ std::string_view ApiError::type() const noexcept {
   }
 }
 
-std::string ApiError::body() const {
+std::string ApiError::body(std::string_view path) const {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
   const OrderedJson error = {{"message", what()},
                              {"type", type()},
                              {"param", OrderedJson(or_null(param_))},
                              {"code", OrderedJson(or_null(error_code_))}};
-  return OrderedJson{{"error", error}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  OrderedJson out = {{"error", error}};
+  if (path.substr(0, 5) == "/api/") out = {{"error", what()}};
+  if (path.substr(0, 12) == "/v1/messages")
+    out = {{"type", "error"}, {"error", {{"type", type()}, {"message", what()}}}};
+  return out.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-HttpResponse ApiError::response() const {
+HttpResponse ApiError::response(std::string_view path) const {
   HttpResponse out;
   out.status = status_;
-  out.body = body();
+  out.body = body(path);
   if (status_ == 429 || status_ == 503) out.headers.emplace_back("Retry-After", status_ == 429 ? "1" : "5");
   if (status_ == 401) out.headers.emplace_back("WWW-Authenticate", "Bearer");
   return out;

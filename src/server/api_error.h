@@ -26,10 +26,11 @@ class ApiError : public Error {
   /// "invalid_request_error", "authentication_error", "rate_limit_error", "server_error", ...
   std::string_view type() const noexcept;
 
-  /// {"error": {"message", "type", "param", "code"}}
-  std::string body() const;
+  /// {"error": {"message", "type", "param", "code"}}; of paths of other APIs as these write errors: Ollama's
+  /// {"error": "message"}, Anthropic's {"type": "error", "error": {"type", "message"}}.
+  std::string body(std::string_view path = {}) const;
   /// With Retry-After for 429 and 503.
-  HttpResponse response() const;
+  HttpResponse response(std::string_view path = {}) const;
 
  private:
   int status_;

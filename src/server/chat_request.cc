@@ -27,6 +27,11 @@ const std::set<std::string_view> kChatFields = {"messages",
 const std::set<std::string_view> kCompletionFields = {"prompt", "logprobs", "max_tokens",
                                                       "echo",   "suffix",   "best_of"};
 
+bool has_further_members(const Json& message) {
+  if (!message.is_object()) return false;
+  return message.size() > message.count("role") + message.count("content");
+}
+
 std::string param_of(const JsonView& view) {
   return view.path().substr(std::string(kBodyName).size() + 2);  // "request: "
 }
@@ -54,47 +59,6 @@ WirePart read_part(const JsonView& view) {
                  fmt::format("{}: parts of type text and image_url are taken, got \"{}\"",
                              param_of(view) + ".type", type.substr(0, 64)),
                  param_of(view) + ".type");
-}
-
-WireMessage read_message(const JsonView& view, const OrderedJson& ordered) {
-  WireMessage out;
-  out.role = view.at("role").as_string();
-  if (out.role == "developer") out.role = "system";  // its name since the o1 models
-  if (out.role.empty() || out.role.size() > 64) view.at("role").fail_expected("a role such as user");
-  const auto content = view.find("content");
-  if (!content) {
-    if (!view.has("tool_calls")) static_cast<void>(view.at("content"));  // says that it is missing
-    out.content_is_null = true;
-    if (!view.has("tool_calls")) view.at("content").fail_expected("a text or an array of parts");
-  } else if (content->is_string()) {
-    out.content_is_string = true;
-    out.parts.push_back({.text = content->as_string()});
-  } else if (content->is_array()) {
-    for (const JsonView& part : content->items()) out.parts.push_back(read_part(part));
-  } else {
-    content->fail_expected("a text or an array of parts");
-  }
-  OrderedJson fields = OrderedJson::object();
-  for (const auto& [key, value] : ordered.items())
-    if (key != "role" && key != "content") fields[key] = value;
-  // Templates read the arguments of calls as an object; the wire has them as text.
-  if (const auto calls = fields.find("tool_calls"); calls != fields.end() && calls->is_array())
-    for (OrderedJson& call : *calls) {
-      if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-      OrderedJson& function = call["function"];
-      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-      const auto& text = function["arguments"].get_ref<const std::string&>();
-      try {
-        parse_json(text, kBodyName);  // for its limit of depth
-        function["arguments"] = OrderedJson::parse(text);
-      } catch (const std::exception&) {
-        throw ApiError(400, "invalid_value",
-                       param_of(view) + ".tool_calls: the arguments of a call are not JSON",
-                       param_of(view) + ".tool_calls");
-      }
-    }
-  if (!fields.empty()) out.fields = share(std::move(fields));
-  return out;
 }
 
 // The schema of a call's arguments, or null.
@@ -203,6 +167,47 @@ std::vector<CompletionPrompt> read_prompts(const JsonView& view) {
 
 }  // namespace
 
+WireMessage read_message(const JsonView& view, const OrderedJson& ordered) {
+  WireMessage out;
+  out.role = view.at("role").as_string();
+  if (out.role == "developer") out.role = "system";  // its name since the o1 models
+  if (out.role.empty() || out.role.size() > 64) view.at("role").fail_expected("a role such as user");
+  const auto content = view.find("content");
+  if (!content) {
+    if (!view.has("tool_calls")) static_cast<void>(view.at("content"));  // says that it is missing
+    out.content_is_null = true;
+    if (!view.has("tool_calls")) view.at("content").fail_expected("a text or an array of parts");
+  } else if (content->is_string()) {
+    out.content_is_string = true;
+    out.parts.push_back({.text = content->as_string()});
+  } else if (content->is_array()) {
+    for (const JsonView& part : content->items()) out.parts.push_back(read_part(part));
+  } else {
+    content->fail_expected("a text or an array of parts");
+  }
+  OrderedJson fields = OrderedJson::object();
+  for (const auto& [key, value] : ordered.items())
+    if (key != "role" && key != "content") fields[key] = value;
+  // Templates read the arguments of calls as an object; the wire has them as text.
+  if (const auto calls = fields.find("tool_calls"); calls != fields.end() && calls->is_array())
+    for (OrderedJson& call : *calls) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
+      OrderedJson& function = call["function"];
+      if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
+      const auto& text = function["arguments"].get_ref<const std::string&>();
+      try {
+        parse_json(text, kBodyName);  // for its limit of depth
+        function["arguments"] = OrderedJson::parse(text);
+      } catch (const std::exception&) {
+        throw ApiError(400, "invalid_value",
+                       param_of(view) + ".tool_calls: the arguments of a call are not JSON",
+                       param_of(view) + ".tool_calls");
+      }
+    }
+  if (!fields.empty()) out.fields = share(std::move(fields));
+  return out;
+}
+
 ChatWire parse_chat_request(std::string_view text, const SamplingParams& defaults) {
   const RequestBody body(text);
   ChatWire out;
@@ -220,7 +225,7 @@ ChatWire parse_chat_request(std::string_view text, const SamplingParams& default
     // Only messages with further members need the order of these.
     const OrderedJson none = OrderedJson::object();
     for (std::size_t i = 0; i < items.size(); ++i) {
-      const bool has_more = items[i].is_object() && items[i].raw().size() > 2;
+      const bool has_more = has_further_members(items[i].raw());
       out.messages.push_back(read_message(items[i], has_more ? body.ordered("messages")[i] : none));
     }
     read_tools(body, out);

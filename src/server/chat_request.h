@@ -47,6 +47,10 @@ struct ChatWire {
 /// Throws ApiError with the field's path. `defaults` is the model's own sampling.
 ChatWire parse_chat_request(std::string_view body, const SamplingParams& defaults);
 
+/// One message with its parts; `ordered` is the same in the client's order, for members beyond role and
+/// content, or an empty object. Throws what JsonView throws, or ApiError.
+WireMessage read_message(const JsonView& view, const OrderedJson& ordered);
+
 struct CompletionPrompt {
   std::string text = {};
   std::vector<std::int32_t> ids = {};  // in place of the text

@@ -22,6 +22,10 @@ int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+}  // namespace
+
+bool is_data_url(std::string_view url) noexcept { return starts_with_word(url, "data:"); }
+
 std::string percent_decoded(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -32,16 +36,12 @@ std::string percent_decoded(std::string_view text) {
     }
     const int high = i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? hex_digit(text[i + 2]) : -1;
-    if (high < 0 || low < 0) fail(ErrorCode::kInvalidArgument, "a data URL with a broken %-escape");
+    if (high < 0 || low < 0) fail(ErrorCode::kInvalidArgument, "a broken %-escape");
     out += static_cast<char>(high * 16 + low);
     i += 2;
   }
   return out;
 }
-
-}  // namespace
-
-bool is_data_url(std::string_view url) noexcept { return starts_with_word(url, "data:"); }
 
 std::string decode_base64_text(std::string_view text) {
   if (auto bytes = base64_decode(text)) return std::move(*bytes);

@@ -18,6 +18,9 @@ bool is_data_url(std::string_view url) noexcept;
 /// (kInvalidArgument) that says what is wrong, kUnsupported for a type that is no picture.
 DataUrl parse_data_url(std::string_view url);
 
+/// Throws Error(kInvalidArgument) for a broken escape.
+std::string percent_decoded(std::string_view text);
+
 /// Base64 in one piece or in lines; also the alphabet for URLs. Throws Error(kInvalidArgument).
 std::string decode_base64_text(std::string_view text);
 

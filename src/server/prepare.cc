@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "media/image_decode.h"
+#include "server/local_media.h"
 #include "server/media_url.h"
 #include "unicode/utf8.h"
 
@@ -37,26 +38,31 @@ ApiError media_error(const Error& error, const std::string& param) {
   }
 }
 
+// What the part's URL stands for.
+std::string bytes_of(const PrepareContext& context, const WirePart& part) {
+  const std::filesystem::path& root = context.rules.local_root;
+  try {
+    if (is_file_url(part.url) && !root.empty())
+      return read_local_media(root, path_of_file_url(part.url), DecodeLimits().max_file_bytes);
+    if (is_data_url(part.url)) return parse_data_url(part.url).bytes;
+  } catch (const Error& error) {
+    const bool is_type = error.code() == ErrorCode::kUnsupported;
+    throw ApiError(is_type ? 415 : 400, "invalid_image", error.what(), part.param);
+  }
+  const bool names_place = part.url.find("://") < 16;
+  throw ApiError(400, names_place ? "url_not_allowed" : "invalid_value",
+                 names_place ? "this server does not read pictures from there; send the picture as a data URL"
+                             : "expected a data URL such as data:image/png;base64,...",
+                 part.param);
+}
+
 MediaInput decode(const PrepareContext& context, const WirePart& part, std::size_t number,
                   std::uint64_t& n_pixels) {
-  if (!is_data_url(part.url)) {
-    const bool is_remote = part.url.rfind("http:", 0) == 0 || part.url.rfind("https:", 0) == 0;
-    throw ApiError(400, is_remote ? "url_not_allowed" : "invalid_value",
-                   is_remote ? "pictures are not fetched from other hosts; send the picture as a data URL"
-                             : "expected a data URL such as data:image/png;base64,...",
-                   part.param);
-  }
-  DataUrl data;
-  try {
-    data = parse_data_url(part.url);
-  } catch (const Error& error) {
-    throw ApiError(error.code() == ErrorCode::kUnsupported ? 415 : 400, "invalid_image", error.what(),
-                   part.param);
-  }
+  const std::string data = bytes_of(context, part);
   const std::string name = "image " + std::to_string(number);
   DecodeLimits limits;
   limits.max_pixels = context.rules.max_image_pixels;
-  const auto bytes = std::as_bytes(std::span(data.bytes.data(), data.bytes.size()));
+  const auto bytes = std::as_bytes(std::span(data.data(), data.size()));
   const auto begin = Clock::now();
   try {
     const ImageInfo info = probe_image(bytes, limits, name);
@@ -68,7 +74,7 @@ MediaInput decode(const PrepareContext& context, const WirePart& part, std::size
     out.frames.push_back(decode_image(bytes, limits, name));
     context.metrics.image_decode.observe(seconds_since(begin));
     ++context.metrics.images;
-    context.metrics.image_bytes += data.bytes.size();
+    context.metrics.image_bytes += data.size();
     return out;
   } catch (const Error& error) {
     throw media_error(error, part.param);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace triptych::server {
 struct MediaRules {
   std::uint64_t max_image_pixels = 64'000'000;
   std::uint64_t max_request_pixels = 256'000'000;  // of all pictures of a request, as decoded
+  std::filesystem::path local_root;                // file URLs below it are read; empty: none are
 };
 
 /// What preparing needs beside the request. Borrowed.

@@ -90,6 +90,13 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/v1/completions", &Service::completions},
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
+      {"POST", "/v1/responses", &Service::responses},
+      {"POST", "/v1/messages", &Service::messages},
+      {"POST", "/api/chat", &Service::ollama_chat},
+      {"POST", "/api/generate", &Service::ollama_generate},
+      {"POST", "/api/show", &Service::ollama_show},
+      {"GET", "/api/tags", &Service::ollama_tags},
+      {"GET", "/api/version", &Service::ollama_version},
   };
   return all;
 }
@@ -140,7 +147,9 @@ std::optional<ApiError> Service::check(const Route* route, const HttpRequest& he
       return ApiError(401, "missing_api_key", "an API key is needed: Authorization: Bearer KEY");
     if (!options_.keys.allows(key)) return ApiError(401, "invalid_api_key", "the API key is not valid");
   }
-  if (route->method == "POST" && !is_json(head.header("content-type")))
+  // Ollama's examples leave curl's own type. A web page cannot use that: its browser names the origin.
+  const bool may_be_form = route->path.substr(0, 5) == "/api/" && head.header("origin").empty();
+  if (route->method == "POST" && !is_json(head.header("content-type")) && !may_be_form)
     return ApiError(415, "unsupported_media_type", "the body has to be application/json");
   return std::nullopt;
 }
@@ -155,7 +164,7 @@ std::optional<HttpResponse> Service::refuse(const HttpRequest& head) {
       head.header("transfer-encoding").empty() && head.header("expect").empty() && length.size() <= 4)
     return std::nullopt;
   metrics_.count_http(route == nullptr ? "other" : route->path, error->status());
-  return error->response();
+  return error->response(head.path);
 }
 
 HttpResponse Service::protocol_error(int status, std::string_view what) {
@@ -182,12 +191,12 @@ void Service::handle(std::shared_ptr<Exchange> exchange) {
                             {"Access-Control-Max-Age", "600"}};
       counted->respond(std::move(response));
     } else if (const auto error = check(route, request)) {
-      counted->respond(error->response());
+      counted->respond(error->response(request.path));
     } else {
       (this->*route->answer)(counted);
     }
   } catch (const Error& error) {
-    counted->respond(ApiError::of(error).response());
+    counted->respond(ApiError::of(error).response(request.path));
   } catch (const std::exception& failure) {
     counted->respond(ApiError(500, "internal_error", failure.what()).response());
   }
@@ -242,7 +251,7 @@ void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
     try {
       work(job);
     } catch (const Error& error) {
-      job.exchange->respond(ApiError::of(error).response());
+      job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));
     } catch (const std::bad_alloc&) {
       job.exchange->respond(ApiError(503, "out_of_memory", "no memory is left for this request").response());
     } catch (const std::exception& failure) {

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "server/api_keys.h"
+#include "server/chat_request.h"
+#include "server/generation.h"
 #include "server/http.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -68,6 +70,21 @@ class Service final : public HttpHandler {
   void completions(const std::shared_ptr<Exchange>& exchange);
   void tokenize(const std::shared_ptr<Exchange>& exchange);
   void detokenize(const std::shared_ptr<Exchange>& exchange);
+
+  // In service_other.cc
+  using ParseChat = std::function<ChatWire(std::string_view, const SamplingParams&)>;
+  using MakeWriter = std::function<std::unique_ptr<AnswerWriter>(std::shared_ptr<Exchange>, const ChatWire&,
+                                                                 const ModelHost&)>;
+  /// A request for one answer: `parse` reads its body, what `make_writer` makes writes the answer.
+  void chat_of(const std::shared_ptr<Exchange>& exchange, const ParseChat& parse,
+               const MakeWriter& make_writer);
+  void responses(const std::shared_ptr<Exchange>& exchange);
+  void messages(const std::shared_ptr<Exchange>& exchange);
+  void ollama_chat(const std::shared_ptr<Exchange>& exchange);
+  void ollama_generate(const std::shared_ptr<Exchange>& exchange);
+  void ollama_tags(const std::shared_ptr<Exchange>& exchange);
+  void ollama_version(const std::shared_ptr<Exchange>& exchange);
+  void ollama_show(const std::shared_ptr<Exchange>& exchange);
 
   /// Runs `work` on a thread of the pool, and answers with what it throws. Requests that generate are counted
   /// and refused over the limit.

@@ -2,6 +2,9 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include <atomic>
+#include <memory>
+#include <sstream>
 #include <thread>
 
 #include "e2e/http_client.h"
@@ -250,6 +253,96 @@ TEST(Serve, CompletesAndTokenizes) {
   EXPECT_EQ(counted["count"], asked["usage"]["prompt_tokens"]);
 }
 
+// The answer of a stream of events that have names.
+std::string joined(const HttpReply& reply, const std::string& type, const json::json_pointer& text) {
+  std::string out;
+  for (const json& event : reply.events())
+    if (event["type"] == type) out += event[text].get<std::string>();
+  return out;
+}
+
+TEST(Serve, AnswersResponses) {
+  json body = {{"model", "scenes-llava"},
+               {"temperature", 0},
+               {"input",
+                {{{"role", "user"},
+                  {"content",
+                   {{{"type", "input_image"}, {"image_url", data_url_of(kScene)}},
+                    {{"type", "input_text"}, {"text", "Describe the image."}}}}}}}};
+  const json answer = server().post("/v1/responses", body).json();
+  EXPECT_EQ(answer["status"], "completed") << answer;
+  EXPECT_EQ(answer["output"][0]["content"][0]["text"], kAnswer);
+  EXPECT_GT(answer["usage"]["input_tokens_details"]["image_tokens"].get<int>(), 0);
+  body["stream"] = true;
+  const HttpReply stream = server().post("/v1/responses", body);
+  EXPECT_EQ(joined(stream, "response.output_text.delta", json::json_pointer("/delta")), kAnswer);
+  EXPECT_EQ(stream.events().front()["type"], "response.created");
+  EXPECT_EQ(stream.events().back()["response"]["output"][0]["content"][0]["text"], kAnswer);
+  body["previous_response_id"] = "resp_1";
+  expect_error(server().post("/v1/responses", body), 400, "previous_response_id", "stored");
+}
+
+TEST(Serve, AnswersMessages) {
+  const std::string url = data_url_of(kScene);
+  json body = {
+      {"model", "scenes-llava"},
+      {"temperature", 0},
+      {"max_tokens", 100},
+      {"messages",
+       {{{"role", "user"},
+         {"content",
+          {{{"type", "image"},
+            {"source",
+             {{"type", "base64"}, {"media_type", "image/png"}, {"data", url.substr(url.find(',') + 1)}}}},
+           {{"type", "text"}, {"text", "Describe the image."}}}}}}}};
+  const json answer = server().post("/v1/messages", body).json();
+  EXPECT_EQ(answer["content"][0]["text"], kAnswer) << answer;
+  EXPECT_EQ(answer["stop_reason"], "end_turn");
+  body["stream"] = true;
+  const HttpReply stream = server().post("/v1/messages", body);
+  EXPECT_EQ(joined(stream, "content_block_delta", json::json_pointer("/delta/text")), kAnswer);
+  EXPECT_EQ(stream.events().back()["type"], "message_stop");
+  body.erase("max_tokens");
+  const HttpReply missing = server().post("/v1/messages", body);
+  EXPECT_EQ(missing.status, 400);
+  EXPECT_EQ(missing.json()["type"], "error");
+}
+
+TEST(Serve, AnswersAsOllama) {
+  const std::string url = data_url_of(kScene);
+  const std::string image = url.substr(url.find(',') + 1);
+  const json body = {
+      {"model", "scenes-llava:latest"},
+      {"options", {{"temperature", 0}}},
+      {"messages", {{{"role", "user"}, {"content", "Describe the image."}, {"images", {image}}}}}};
+  // With the type that curl sends when it is told none.
+  const HttpReply stream = server().ask(
+      http_request("POST", "/api/chat", body.dump(), "Content-Type: application/x-www-form-urlencoded\r\n"));
+  ASSERT_EQ(stream.status, 200) << stream.body;
+  std::istringstream lines(stream.body);
+  std::string text;
+  json last;
+  for (std::string line; std::getline(lines, line);) {
+    last = json::parse(line);
+    text += last["message"]["content"].get<std::string>();
+  }
+  EXPECT_EQ(text, kAnswer);
+  EXPECT_EQ(last["done"], true);
+  EXPECT_GT(last["eval_count"].get<int>(), 0);
+  const json whole = server()
+                         .post("/api/generate", {{"model", "scenes-llava"},
+                                                 {"prompt", "Describe the image."},
+                                                 {"images", {image}},
+                                                 {"stream", false},
+                                                 {"options", {{"temperature", 0}, {"num_predict", 3}}}})
+                         .json();
+  EXPECT_EQ(whole["response"], "a small purple") << whole;
+  EXPECT_EQ(whole["done_reason"], "length");
+  EXPECT_TRUE(
+      server().post("/api/chat", {{"model", "x"}, {"messages", json::array()}}).json()["error"].is_string());
+  EXPECT_EQ(server().get("/api/tags").json()["models"].size(), 2u);
+}
+
 TEST(Serve, AsksForAKey) {
   const Scratch scratch;
   write_file(scratch.path() / "keys", "# people\nalpha-key\n\nbeta-key\n");
@@ -262,6 +355,16 @@ TEST(Serve, AsksForAKey) {
   EXPECT_EQ(models("Authorization: Bearer beta-key\r\n"), 200);
   EXPECT_EQ(models("x-api-key: alpha-key\r\n"), 200);
   EXPECT_EQ(locked.get("/health").status, 200);
+}
+
+TEST(Serve, ReadsFilesOfOneFolderAlone) {
+  const ServerProcess one({"--allowed-local-media-path", kSource / "assets/eval"});
+  const auto ask = [&](const std::string& url) { return one.post("/v1/chat/completions", chat_about(url)); };
+  EXPECT_EQ(ask("file://" + kScene).json()["choices"][0]["message"]["content"], kAnswer);
+  for (const std::filesystem::path& path :
+       {kModel / "golden/scene1.png", kSource / "assets/eval/../models/x.png",
+        std::filesystem::path("/etc/passwd")})
+    expect_error(ask("file://" + path.string()), 400, "messages[0].content[0].image_url.url", "not there");
 }
 
 TEST(Serve, DrainsWhenItIsTold) {
