@@ -13,7 +13,7 @@ base_packages=(
   libpng-dev zlib1g-dev libjpeg-dev libwebp-dev libgif-dev libtiff-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev libsodium-dev
   libboost-dev libssl-dev
-  libgtest-dev libgmock-dev
+  libgtest-dev libgmock-dev curl
 )
 dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev libjemalloc2 libmimalloc-dev python3)
 aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -148,8 +149,22 @@ struct Shared {
   std::atomic<std::size_t> n_connections{0}, n_accepted{0}, n_refused{0}, n_slow_readers{0};
 };
 
+// "Sun, 06 Nov 1994 08:49:37 GMT" (RFC 9110, 5.6.7); always in English.
+std::string http_date() {
+  constexpr std::array kDays = {"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"};
+  constexpr std::array kMonths = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
+                                  "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
+  const std::time_t now = std::time(nullptr);
+  std::tm t{};
+  gmtime_r(&now, &t);
+  return fmt::format("{}, {:02} {} {} {:02}:{:02}:{:02} GMT", kDays[static_cast<std::size_t>(t.tm_wday)],
+                     t.tm_mday, kMonths[static_cast<std::size_t>(t.tm_mon)], t.tm_year + 1900, t.tm_hour,
+                     t.tm_min, t.tm_sec);
+}
+
 std::string head_text(const HttpResponse& response, bool keep_alive, std::string_view framing) {
-  std::string out = fmt::format("HTTP/1.1 {} {}\r\n", response.status, reason_phrase(response.status));
+  std::string out = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", response.status,
+                                reason_phrase(response.status), http_date());
   if (!response.content_type.empty()) out += fmt::format("Content-Type: {}\r\n", response.content_type);
   for (const auto& [name, value] : response.headers) out += fmt::format("{}: {}\r\n", name, value);
   out += framing;
@@ -396,6 +411,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const bool keep_alive = parser->keep_alive() && !shared_.draining;
     if (!co_await read_body(*parser, request)) co_return false;
     reads_request_ = false;
+    if (!is_http_1_0 && request.header("host").empty()) {  // RFC 9112, 3.2
+      shared_.bodies_bytes -= request.body.size();
+      co_await answer_error(400, "the request has no Host");
+      co_return false;
+    }
     const std::size_t n_body = request.body.size();
     current_ =
         std::make_shared<Outbox>(shared_, weak_from_this(), std::move(request), keep_alive, is_http_1_0);

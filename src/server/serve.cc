@@ -27,6 +27,7 @@ void serve(ServeOptions options) {
     throw;
   }
   service.stop();  // before the network, which its answers use
+  http->drain(std::chrono::milliseconds(1000));
 }
 
 }  // namespace triptych::server

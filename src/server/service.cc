@@ -116,6 +116,7 @@ Service::~Service() { stop(); }
 
 void Service::stop() {
   begin_drain();
+  stopping_ = true;
   pool_ = nullptr;  // first: its work submits
   Host last;
   {
@@ -235,6 +236,7 @@ void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
 
 void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
                    std::function<void(const Job&)> work) {
+  if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
   Job job{exchange, host(), Clock::now(), nullptr};
   if (!job.host) throw ApiError(503, "loading", "the model is being loaded");
   if (takes_place) {
@@ -246,9 +248,10 @@ void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
     }
     job.place = std::shared_ptr<void>(nullptr, [count = n_in_flight_](void*) { count->fetch_sub(1); });
   }
-  pool_->post([job, work = std::move(work)] {
+  pool_->post([this, job, work = std::move(work)] {
     if (!job.exchange->is_open()) return;
     try {
+      if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
       work(job);
     } catch (const Error& error) {
       job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));

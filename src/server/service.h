@@ -103,7 +103,7 @@ class Service final : public HttpHandler {
   ServerMetrics metrics_;
   std::function<HttpServerCounts()> http_counts_;
   std::shared_ptr<std::atomic<std::size_t>> n_in_flight_ = std::make_shared<std::atomic<std::size_t>>(0);
-  std::atomic<bool> draining_{false};
+  std::atomic<bool> draining_{false}, stopping_{false};
   mutable std::mutex host_mutex_;
   Host host_;
   std::unique_ptr<WorkPool> pool_;

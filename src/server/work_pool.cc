@@ -39,7 +39,7 @@ void WorkPool::run() {
     {
       std::unique_lock lock(mutex_);
       ready_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
-      if (stopping_) return;
+      if (queue_.empty()) return;  // and it is to stop
       work = std::move(queue_.front());
       queue_.pop_front();
     }

@@ -13,7 +13,7 @@ namespace triptych::server {
 class WorkPool {
  public:
   explicit WorkPool(int n_threads);
-  /// Work that has not begun is dropped.
+  /// Runs what was posted before.
   ~WorkPool();
   WorkPool(const WorkPool&) = delete;
   WorkPool& operator=(const WorkPool&) = delete;

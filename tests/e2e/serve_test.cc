@@ -130,10 +130,12 @@ TEST(Serve, SurvivesBrokenBodiesAndHttp) {
   expect_error(server().get("/v1/nothing"), 404, "", "/v1/nothing");
   expect_error(server().get("/v1/completions"), 405, "", "POST");
   expect_error(server().ask("nonsense\r\n\r\n"), 400, "", "");
-  expect_error(server().ask("GET / HTTP/1.1\r\nX: " + std::string(100'000, 'a') + "\r\n\r\n"), 431, "",
-               "head");
-  expect_error(server().ask("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400,
-               "", "");
+  expect_error(server().ask("GET / HTTP/1.1\r\nHost: a\r\nX: " + std::string(100'000, 'a') + "\r\n\r\n"), 431,
+               "", "head");
+  expect_error(
+      server().ask("POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+      400, "", "");
+  expect_error(server().ask("GET /live HTTP/1.1\r\n\r\n"), 400, "", "Host");
   expect_good();
 }
 
@@ -154,7 +156,8 @@ TEST(Serve, TakesChunkedBodies) {
   HttpConnection connection(server().port());
   const std::string body = chat_about(data_url_of(kScene)).dump();
   connection.send(
-      "POST /v1/chat/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n\r\n");
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nExpect: "
+      "100-continue\r\n\r\n");
   ASSERT_TRUE(connection.read_until("100 Continue"));
   char size[32];
   for (std::size_t at = 0; at < body.size(); at += 1000) {
