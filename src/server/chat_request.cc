@@ -256,6 +256,9 @@ CompletionWire parse_completion_request(std::string_view text, const SamplingPar
     if (const auto logprobs = view.find("logprobs"))
       sampling.n_logprobs = static_cast<int>(logprobs->as_int(0, kMaxTopLogprobs));
     out.prompts = read_prompts(view.at("prompt"));
+    if (out.prompts.size() * static_cast<std::size_t>(out.common.n) > kMaxPrompts)
+      throw ApiError(400, "invalid_value",
+                     fmt::format("n: at most {} answers to all prompts together", kMaxPrompts), "n");
     out.echo = view.get_bool("echo", false);
     for (const char* key : {"suffix", "best_of"})
       if (view.has(key))

@@ -52,6 +52,8 @@ constexpr auto kNever = Clock::time_point::max();
 constexpr std::size_t kIdleBuffer_bytes = 4 << 10;
 constexpr std::size_t kBodyBuffer_bytes = 64 << 10;
 constexpr std::size_t kMaxPipelined_bytes = 64 << 10;
+constexpr const char* kLargeHead = "the head of the request is too large";
+constexpr const char* kBusy = "too many bytes of requests are being read";
 constexpr std::chrono::milliseconds kLinger{2000};
 constexpr std::chrono::milliseconds kTick{100};
 
@@ -362,7 +364,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     while (in_.size() == before && !in_closed_ && !timed_out_) co_await in_notice_.wait();
     if (timed_out_) {
       reads_request_ = false;
-      co_await answer_error(408, "the request did not come in time");
+      const std::string late = "the request did not come in time";
+      co_await answer_error(408, late);
       co_return false;
     }
     co_return in_.size() > before;
@@ -380,8 +383,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
   }
 
-  Task answer_error(int status, std::string_view what) {
-    co_await write_plain(shared_.handler.protocol_error(status, what));
+  // Callers keep what they pass in variables: GCC 12 destroys temporaries of an expression with co_await
+  // twice.
+  Task answer_error(int status, const std::string& what) {
+    const HttpResponse response = shared_.handler.protocol_error(status, what);
+    co_await write_plain(response);
   }
   Task write_plain(const HttpResponse& response) {
     error_code error;
@@ -413,7 +419,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     reads_request_ = false;
     if (!is_http_1_0 && request.header("host").empty()) {  // RFC 9112, 3.2
       shared_.bodies_bytes -= request.body.size();
-      co_await answer_error(400, "the request has no Host");
+      const std::string no_host = "the request has no Host";
+      co_await answer_error(400, no_host);
       co_return false;
     }
     const std::size_t n_body = request.body.size();
@@ -429,6 +436,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
     co_return goes_on;
   }
 
+  std::string large_body() const {
+    return fmt::format("the body is too large: at most {} bytes are taken", shared_.options.max_body_bytes);
+  }
+
   net::awaitable<bool> read_head(Parser& parser) {
     deadline_ = Clock::now() + shared_.options.head_timeout;
     for (;;) {
@@ -437,15 +448,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
       parse(parser, error, wants_more);
       if (error) {
         const bool is_large = error == http::error::header_limit;
-        co_await answer_error(is_large                           ? 431
-                              : error == http::error::body_limit ? 413
-                                                                 : 400,
-                              is_large ? "the head of the request is too large" : error.message());
+        const bool has_large_body = error == http::error::body_limit;
+        const int status = is_large ? 431 : has_large_body ? 413 : 400;
+        std::string what = error.message();
+        if (is_large) what = kLargeHead;
+        if (has_large_body) what = large_body();
+        co_await answer_error(status, what);
         co_return false;
       }
       if (parser.is_header_done()) co_return true;
       if (in_.size() > shared_.options.max_head_bytes) {
-        co_await answer_error(431, "the head of the request is too large");
+        const std::string what = kLargeHead;
+        co_await answer_error(431, what);
         co_return false;
       }
       if (!co_await more()) co_return false;
@@ -472,16 +486,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
     const auto length = parser.content_length();
     const std::size_t n_announced = length ? static_cast<std::size_t>(*length) : 0;
     if (n_announced > options.max_body_bytes) {
-      co_await answer_error(413, fmt::format("the body has {} bytes; at most {} are taken", n_announced,
-                                             options.max_body_bytes));
+      const std::string large = large_body();
+      co_await answer_error(413, large);
       co_return false;
     }
-    if (auto refusal = shared_.handler.refuse(request)) {
+    const std::optional<HttpResponse> refusal = shared_.handler.refuse(request);
+    if (refusal) {
       co_await write_plain(*refusal);
       co_return false;
     }
     if (shared_.bodies_bytes + n_announced > options.max_all_bodies_bytes) {
-      co_await answer_error(503, "too many bytes of requests are being read");
+      const std::string busy = kBusy;
+      co_await answer_error(503, busy);
       co_return false;
     }
     if (request.header("expect") == "100-continue" && in_.empty()) {
@@ -504,16 +520,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
       deadline_ = begin + std::chrono::seconds(n_read / (32 << 10));
       if (error) {
         status = error == http::error::body_limit ? 413 : 400;
-        what = error == http::error::body_limit
-                   ? fmt::format("the body has more than {} bytes", options.max_body_bytes)
-                   : error.message();
+        what = error == http::error::body_limit ? large_body() : error.message();
         break;
       }
       is_whole = parser.is_done();
       if (is_whole) break;
       if (shared_.bodies_bytes + n_read > options.max_all_bodies_bytes) {
         status = 503;
-        what = "too many bytes of requests are being read";
+        what = kBusy;
         break;
       }
       if (in_.empty() || wants_more || before == in_.size())

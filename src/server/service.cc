@@ -155,11 +155,17 @@ std::optional<ApiError> Service::check(const Route* route, const HttpRequest& he
   return std::nullopt;
 }
 
+std::optional<HttpResponse> Service::page_for(const Route* route, const HttpRequest& head) const {
+  if (route != nullptr || !options_.find_page || (head.method != "GET" && head.method != "HEAD"))
+    return std::nullopt;
+  return options_.find_page(head.path);
+}
+
 std::optional<HttpResponse> Service::refuse(const HttpRequest& head) {
   if (head.method == "OPTIONS" && head.body.empty()) return std::nullopt;  // answered in handle()
   const Route* route = find_route(head.path);
   const auto error = check(route, head);
-  if (!error) return std::nullopt;
+  if (!error || page_for(route, head)) return std::nullopt;
   // A short body is read first, so that the connection can go on.
   if (const std::string_view length = head.header("content-length");
       head.header("transfer-encoding").empty() && head.header("expect").empty() && length.size() <= 4)
@@ -191,6 +197,8 @@ void Service::handle(std::shared_ptr<Exchange> exchange) {
                             {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key"},
                             {"Access-Control-Max-Age", "600"}};
       counted->respond(std::move(response));
+    } else if (auto page = page_for(route, request)) {
+      counted->respond(std::move(*page));
     } else if (const auto error = check(route, request)) {
       counted->respond(error->response(request.path));
     } else {

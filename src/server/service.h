@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ struct ServiceOptions {
   int n_workers = 2;            // threads that decode and prepare
   MediaRules media;
   std::vector<std::string> allowed_origins;  // CORS; "*": any
+  /// Static content at a path, for GET without a key; nothing: there is none. Any thread.
+  std::function<std::optional<HttpResponse>(std::string_view path)> find_page = {};
 };
 
 class Service final : public HttpHandler {
@@ -56,7 +59,7 @@ class Service final : public HttpHandler {
   static const std::vector<Route>& routes();
   static const Route* find_route(std::string_view path);
   std::optional<ApiError> check(const Route* route, const HttpRequest& head) const;
-  void dispatch(const std::shared_ptr<Exchange>& exchange);
+  std::optional<HttpResponse> page_for(const Route* route, const HttpRequest& head) const;
   Host host() const;
 
   // In service.cc
