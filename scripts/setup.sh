@@ -12,7 +12,8 @@ base_packages=(
   libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libedit-dev
   libpng-dev zlib1g-dev libjpeg-dev libwebp-dev libgif-dev libtiff-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev libsodium-dev libeigen3-dev
-  libgtest-dev libgmock-dev
+  libboost-dev libssl-dev
+  libgtest-dev libgmock-dev curl
 )
 dev_packages=(ccache clang clang-format clang-tidy libclang-rt-dev libbenchmark-dev libjemalloc2 libmimalloc-dev python3)
 aarch64_packages=(g++-aarch64-linux-gnu qemu-user-static)

@@ -3,6 +3,7 @@
 
 * Every relative link of a Markdown page, and every path in backticks that begins with a folder of the repository, exists.
 * README shows examples/ask.cc as it is.
+* docs/serving.md has every flag of `triptych serve` and every route.
 * README's table of packages and the lists in scripts/setup.sh hold the same names.
 """
 import pathlib
@@ -55,10 +56,25 @@ def example_difference():
         yield "README.md: the library example differs from examples/ask.cc"
 
 
+def serving_differences():
+    page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
+    flags = re.findall(r'"(--[a-z][a-z-]*)"', (ROOT / "src/cli/cmd_serve.cc").read_text(encoding="utf-8"))
+    for flag in flags:
+        if f"`{flag}`" not in page:
+            yield f"docs/serving.md: lacks {flag} of triptych serve"
+    for flag in re.findall(r"^\| (`--.*?) \|", page, re.M):
+        for name in re.findall(r"`(--[a-z-]+)`", flag):
+            if name not in flags:
+                yield f"docs/serving.md: has {name}, which triptych serve does not"
+    for method, path in re.findall(r'\{"(GET|POST)", "([^"]+)", &Service', (ROOT / "src/server/service.cc").read_text(encoding="utf-8")):
+        if f"`{method} {path}" not in page:
+            yield f"docs/serving.md: lacks the route {method} {path}"
+
+
 def main():
     pages = tracked_pages()
     faults = [fault for page in pages for fault in dead_links(page)]
-    faults += list(package_differences()) + list(example_difference())
+    faults += list(package_differences()) + list(example_difference()) + list(serving_differences())
     for fault in faults:
         print(fault)
     print(f"check_docs: {len(pages)} pages, {len(faults)} faults")

@@ -23,6 +23,7 @@ inline constexpr int kExitInterrupted = 130;  // SIGINT, as shells report it
 void add_compress_command(CLI::App& program, Action& action);
 void add_convert_command(CLI::App& program, Action& action);
 void add_run_command(CLI::App& program, Action& action);
+void add_serve_command(CLI::App& program, Action& action);
 void add_inspect_command(CLI::App& program, Action& action);
 void add_trace_command(CLI::App& program, Action& action);
 void add_verify_command(CLI::App& program, Action& action);

@@ -91,6 +91,7 @@ void build_program(CLI::App& program, Action& action) {
           "Print the manual page (roff)")
       ->group("");
   add_run_command(program, action);
+  add_serve_command(program, action);
   add_inspect_command(program, action);
   add_convert_command(program, action);
   add_compress_command(program, action);
@@ -109,6 +110,7 @@ void build_program(CLI::App& program, Action& action) {
       "Examples:\n"
       "  triptych run MODEL --image photo.jpg --prompt \"What is in the picture?\"\n"
       "  triptych run MODEL\n"
+      "  triptych serve MODEL\n"
       "  triptych inspect MODEL\n"
       "  triptych help run\n\n"
       "Exit codes: 0 done, 1 a check failed, 2 bad input, 3 a fault of the program or the machine, 130 "

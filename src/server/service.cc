@@ -1,0 +1,294 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <nlohmann/json.hpp>
+
+#include "base/build_info.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "server/json_text.h"
+
+namespace triptych::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Adds what every answer has, and counts it.
+class CountedExchange : public Exchange {
+ public:
+  CountedExchange(std::shared_ptr<Exchange> inner, ServerMetrics& metrics, std::string_view route,
+                  std::string origin)
+      : inner_(std::move(inner)), metrics_(metrics), route_(route), origin_(std::move(origin)) {}
+
+  const HttpRequest& request() const noexcept override { return inner_->request(); }
+  std::string take_body() override { return inner_->take_body(); }
+  void respond(HttpResponse response) override {
+    note(response);
+    inner_->respond(std::move(response));
+  }
+  void start_stream(const HttpResponse& head) override {
+    HttpResponse own = head;
+    note(own);
+    inner_->start_stream(own);
+  }
+  bool send(std::string_view bytes) override { return inner_->send(bytes); }
+  void end_stream() override { inner_->end_stream(); }
+  bool is_open() const noexcept override { return inner_->is_open(); }
+  void on_disconnect(std::function<void()> callback) override { inner_->on_disconnect(std::move(callback)); }
+
+ private:
+  void note(HttpResponse& response) {
+    metrics_.count_http(route_, response.status);
+    if (origin_.empty()) return;
+    response.headers.emplace_back("Access-Control-Allow-Origin", origin_);
+    response.headers.emplace_back("Vary", "Origin");
+  }
+
+  std::shared_ptr<Exchange> inner_;
+  ServerMetrics& metrics_;
+  std::string route_, origin_;
+};
+
+bool is_json(std::string_view type) {
+  std::string word(type.substr(0, type.find(';')));
+  std::erase(word, ' ');
+  std::transform(word.begin(), word.end(), word.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  return word.empty() || word == "application/json" || word == "text/json" ||
+         (word.rfind("application/", 0) == 0 && word.size() > 5 && word.substr(word.size() - 5) == "+json");
+}
+
+// The origin to name in the answer; empty: the browser may not read it.
+std::string allowed_origin(const std::vector<std::string>& allowed, const HttpRequest& request) {
+  const std::string origin(request.header("origin"));
+  if (origin.empty()) return {};
+  for (const std::string& one : allowed)
+    if (one == "*" || one == origin) return origin;
+  return {};
+}
+
+}  // namespace
+
+struct Service::Route {
+  std::string_view method, path;
+  void (Service::*answer)(const std::shared_ptr<Exchange>&);
+  bool needs_key = true;
+};
+
+const std::vector<Service::Route>& Service::routes() {
+  static const std::vector<Route> all = {
+      {"GET", "/health", &Service::health, false},
+      {"GET", "/ready", &Service::health, false},
+      {"GET", "/live", &Service::live, false},
+      {"GET", "/version", &Service::version, false},
+      {"GET", "/metrics", &Service::metrics, false},
+      {"GET", "/v1/models", &Service::models},
+      {"GET", "/v1/models/", &Service::models},  // and whatever follows
+      {"POST", "/v1/chat/completions", &Service::chat_completions},
+      {"POST", "/v1/completions", &Service::completions},
+      {"POST", "/tokenize", &Service::tokenize},
+      {"POST", "/detokenize", &Service::detokenize},
+      {"POST", "/v1/responses", &Service::responses},
+      {"POST", "/v1/messages", &Service::messages},
+      {"POST", "/api/chat", &Service::ollama_chat},
+      {"POST", "/api/generate", &Service::ollama_generate},
+      {"POST", "/api/show", &Service::ollama_show},
+      {"GET", "/api/tags", &Service::ollama_tags},
+      {"GET", "/api/version", &Service::ollama_version},
+  };
+  return all;
+}
+
+const Service::Route* Service::find_route(std::string_view path) {
+  for (const Route& route : routes())
+    if (route.path.size() > 1 && route.path.back() == '/' ? path.substr(0, route.path.size()) == route.path
+                                                          : path == route.path)
+      return &route;
+  return nullptr;
+}
+
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)), pool_(std::make_unique<WorkPool>(options_.n_workers)) {}
+
+Service::~Service() { stop(); }
+
+void Service::stop() {
+  begin_drain();
+  stopping_ = true;
+  pool_ = nullptr;  // first: its work submits
+  Host last;
+  {
+    const std::lock_guard lock(host_mutex_);
+    last = std::exchange(host_, nullptr);
+  }
+  if (last) last->engine().stop();
+}
+
+void Service::set_model(std::unique_ptr<ModelHost> host) {
+  const std::lock_guard lock(host_mutex_);
+  host_ = std::move(host);
+}
+
+Service::Host Service::host() const {
+  const std::lock_guard lock(host_mutex_);
+  return host_;
+}
+
+std::optional<ApiError> Service::check(const Route* route, const HttpRequest& head) const {
+  if (route == nullptr)
+    return ApiError(404, "not_found", fmt::format("no such path: {} {}", head.method, head.path));
+  const bool may_head = head.method == "HEAD" && route->method == "GET";
+  if (head.method != route->method && !may_head)
+    return ApiError(405, "method_not_allowed", fmt::format("{} takes {}", route->path, route->method));
+  if (route->needs_key && !options_.keys.empty()) {
+    const std::string_view key = ApiKeys::key_of(head);
+    if (key.empty())
+      return ApiError(401, "missing_api_key", "an API key is needed: Authorization: Bearer KEY");
+    if (!options_.keys.allows(key)) return ApiError(401, "invalid_api_key", "the API key is not valid");
+  }
+  // Ollama's examples leave curl's own type. A web page cannot use that: its browser names the origin.
+  const bool may_be_form = route->path.substr(0, 5) == "/api/" && head.header("origin").empty();
+  if (route->method == "POST" && !is_json(head.header("content-type")) && !may_be_form)
+    return ApiError(415, "unsupported_media_type", "the body has to be application/json");
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> Service::page_for(const Route* route, const HttpRequest& head) const {
+  if (route != nullptr || !options_.find_page || (head.method != "GET" && head.method != "HEAD"))
+    return std::nullopt;
+  return options_.find_page(head.path);
+}
+
+std::optional<HttpResponse> Service::refuse(const HttpRequest& head) {
+  if (head.method == "OPTIONS" && head.body.empty()) return std::nullopt;  // answered in handle()
+  const Route* route = find_route(head.path);
+  const auto error = check(route, head);
+  if (!error || page_for(route, head)) return std::nullopt;
+  // A short body is read first, so that the connection can go on.
+  if (const std::string_view length = head.header("content-length");
+      head.header("transfer-encoding").empty() && head.header("expect").empty() && length.size() <= 4)
+    return std::nullopt;
+  metrics_.count_http(route == nullptr ? "other" : route->path, error->status());
+  return error->response(head.path);
+}
+
+HttpResponse Service::protocol_error(int status, std::string_view what) {
+  metrics_.count_http("other", status);
+  return ApiError(status,
+                  status == 413   ? "request_too_large"
+                  : status == 503 ? "overloaded"
+                                  : "invalid_http",
+                  std::string(what))
+      .response();
+}
+
+void Service::handle(std::shared_ptr<Exchange> exchange) {
+  const HttpRequest& request = exchange->request();
+  const Route* route = find_route(request.path);
+  const auto counted = std::make_shared<CountedExchange>(exchange, metrics_, route ? route->path : "other",
+                                                         allowed_origin(options_.allowed_origins, request));
+  try {
+    if (request.method == "OPTIONS") {
+      HttpResponse response{204, "", "", {}};
+      if (!allowed_origin(options_.allowed_origins, request).empty())
+        response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
+                            {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key"},
+                            {"Access-Control-Max-Age", "600"}};
+      counted->respond(std::move(response));
+    } else if (auto page = page_for(route, request)) {
+      counted->respond(std::move(*page));
+    } else if (const auto error = check(route, request)) {
+      counted->respond(error->response(request.path));
+    } else {
+      (this->*route->answer)(counted);
+    }
+  } catch (const Error& error) {
+    counted->respond(ApiError::of(error).response(request.path));
+  } catch (const std::exception& failure) {
+    counted->respond(ApiError(500, "internal_error", failure.what()).response());
+  }
+}
+
+void Service::health(const std::shared_ptr<Exchange>& exchange) {
+  if (draining_) throw ApiError(503, "draining", "the server is shutting down");
+  if (!host()) throw ApiError(503, "loading", "the model is being loaded");
+  exchange->respond({200, "application/json", R"({"status":"ok"})", {}});
+}
+
+void Service::live(const std::shared_ptr<Exchange>& exchange) {
+  exchange->respond({200, "application/json", R"({"status":"ok"})", {}});
+}
+
+void Service::version(const std::shared_ptr<Exchange>& exchange) {
+  const BuildInfo& build = build_info();
+  exchange->respond(
+      {200, "application/json", json_text({{"version", build.version}, {"revision", build.revision}}), {}});
+}
+
+void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
+  ServerMetrics::Moment now;
+  if (const Host model = host()) now.engine = model->engine().counts();
+  now.n_preparing = pool_->n_waiting();
+  if (http_counts_) {
+    const HttpServerCounts counts = http_counts_();
+    now.n_connections = counts.n_connections;
+    now.n_accepted = counts.n_accepted;
+    now.n_refused = counts.n_refused;
+    now.n_slow_readers = counts.n_slow_readers;
+  }
+  now.version = build_info().version;
+  exchange->respond({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(now), {}});
+}
+
+void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
+                   std::function<void(const Job&)> work) {
+  if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
+  Job job{exchange, host(), Clock::now(), nullptr};
+  if (!job.host) throw ApiError(503, "loading", "the model is being loaded");
+  if (takes_place) {
+    const std::size_t limit =
+        options_.max_queue + static_cast<std::size_t>(job.host->engine_options().max_sequences);
+    if (n_in_flight_->fetch_add(1) >= limit) {
+      n_in_flight_->fetch_sub(1);
+      throw ApiError(429, "queue_full", "too many requests wait already; try again later");
+    }
+    job.place = std::shared_ptr<void>(nullptr, [count = n_in_flight_](void*) { count->fetch_sub(1); });
+  }
+  pool_->post([this, job, work = std::move(work)] {
+    if (!job.exchange->is_open()) return;
+    try {
+      if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
+      work(job);
+    } catch (const Error& error) {
+      job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));
+    } catch (const std::bad_alloc&) {
+      job.exchange->respond(ApiError(503, "out_of_memory", "no memory is left for this request").response());
+    } catch (const std::exception& failure) {
+      log_warning("a request failed: {}", failure.what());
+      job.exchange->respond(ApiError(500, "internal_error", failure.what()).response());
+    }
+  });
+}
+
+PrepareContext Service::context_of(const Job& job) {
+  return {job.host->model(), options_.media, metrics_,
+          [exchange = job.exchange] { return !exchange->is_open(); }};
+}
+
+void Service::check_model(const ModelHost& host, const CommonParams& common) const {
+  if (!common.model.empty() && !host.is_called(common.model))
+    throw ApiError(404, "model_not_found", fmt::format("the model \"{}\" is not served here", common.model),
+                   "model");
+  const EngineOptions& engine = host.engine_options();
+  if (!common.cache_salt.empty() &&
+      (engine.max_cached_prefixes > 0 || engine.vision_embedding_cache_bytes > 0))
+    throw ApiError(400, "unsupported_value",
+                   "cache_salt: needs a server without caches, this build does not tell salts apart",
+                   "cache_salt");
+  for (const std::string& field : common.unknown_fields)
+    log_debug("field not known: {}", field.substr(0, 64));
+}
+
+}  // namespace triptych::server
