@@ -19,6 +19,10 @@ namespace {
 constexpr int kTimePoints = 240;
 
 std::string seconds_text(double s) { return fmt::format("{:g} s", s); }
+std::string duration_text(double ms) {
+  if (ms >= 1000) return fmt::format("{:g} s", ms / 1000);
+  return ms >= 1 ? fmt::format("{:g} ms", ms) : fmt::format("{:g} us", ms * 1000);
+}
 std::string percent_text(double share) { return fmt::format("{:.0f} %", 100 * share); }
 
 // "engine" first, then its workers, then what prepares requests.
@@ -36,16 +40,16 @@ ChartSeries over_time(const ServeRun& run, std::string name, const Value& value)
   ChartSeries out{std::move(name), {}};
   std::vector<double> sums(kTimePoints), weights(kTimePoints);
   const double width_ms = std::max(run.wall_ms, 1e-6) / kTimePoints;
-  for (const ServedStep& step : run.steps)
-    for (double at = step.start_ms; at < step.start_ms + step.ms;) {
-      const int i = std::clamp(static_cast<int>(at / width_ms), 0, kTimePoints - 1);
-      const double end = std::min(step.start_ms + step.ms, (i + 1) * width_ms);
-      const double ms = end - at;
-      if (!(ms > 0)) break;
+  for (const ServedStep& step : run.steps) {
+    const double end_ms = step.start_ms + step.ms;
+    for (int i = std::clamp(static_cast<int>(step.start_ms / width_ms), 0, kTimePoints - 1);
+         i < kTimePoints && i * width_ms < end_ms; ++i) {
+      const double ms = std::min(end_ms, (i + 1) * width_ms) - std::max(step.start_ms, i * width_ms);
+      if (ms <= 0) continue;
       sums[static_cast<std::size_t>(i)] += ms * value(step);
       weights[static_cast<std::size_t>(i)] += ms;
-      at = end;
     }
+  }
   for (int i = 0; i < kTimePoints; ++i) {
     const auto at = static_cast<std::size_t>(i);
     out.points.emplace_back((i + 0.5) * width_ms / 1e3, weights[at] > 0 ? sums[at] / weights[at] : 0.0);
@@ -65,11 +69,10 @@ std::string time_charts(const ServeRun& run) {
                             [](const ServedStep& s) { return as_double(s.stats.n_waiting); })},
        .x_text = seconds_text});
   out += line_chart_html(
-      {.title = "Tokens of a step",
-       .series = {over_time(run, "of prompts",
-                            [](const ServedStep& s) { return as_double(s.stats.n_prompt_rows); }),
-                  over_time(run, "of answers",
-                            [](const ServedStep& s) { return as_double(s.stats.n_decode_rows); })},
+      {.title = "Prompt tokens of a step",
+       .series = {over_time(run, "tokens",
+                            [](const ServedStep& s) { return as_double(s.stats.n_prompt_rows); })},
+       .is_filled = true,
        .x_text = seconds_text});
   return out + line_chart_html({.title = "Cache blocks in use",
                                 .series = {over_time(run, "blocks",
@@ -100,14 +103,14 @@ std::string distributions(const ServeRun& run) {
                                   distribution(run, "waiting", &GenerationTimings::queue_ms)},
                        .x_is_log = true,
                        .y_high = 1,
-                       .x_text = format_ms,
+                       .x_text = duration_text,
                        .y_text = percent_text});
   out += line_chart_html({.title = "Time between tokens: share that was no longer",
                           .series = {cumulative("between tokens", std::move(gaps))},
                           .x_is_log = true,
                           .is_filled = true,
                           .y_high = 1,
-                          .x_text = format_ms,
+                          .x_text = duration_text,
                           .y_text = percent_text});
   return out +
          line_chart_html({.title = "Stages of requests: share that took no longer",
@@ -119,7 +122,7 @@ std::string distributions(const ServeRun& run) {
                                      distribution(run, "detokenize", &GenerationTimings::detokenize_ms)},
                           .x_is_log = true,
                           .y_high = 1,
-                          .x_text = format_ms,
+                          .x_text = duration_text,
                           .y_text = percent_text});
 }
 
@@ -148,7 +151,7 @@ std::string serve_html(const ServeReport& report, const BenchReport& parts, cons
       "of it "
       "the thread worked. Engine 0 runs the steps and takes part in its loops; a thread that waits or looks "
       "for "
-      "work is not busy.</p>\n";
+      "work is not busy. Work is wall time: what other programs take of a processor meanwhile counts.</p>\n";
   const auto wall_ns = static_cast<std::int64_t>(run.wall_ms * 1e6);
   out += heat_maps_html(make_busy_map(run.busy, wall_ns, kTimePoints, row_label));
   out += "<h2>Over time</h2>\n" + time_charts(run);
