@@ -2,7 +2,8 @@
 // while a picture of 1344 x 1344 is encoded and read, by the limit on a step (in percent of a step that only
 // decodes; 0: none), and how long the other then waits for its first token. TRIPTYCH_BENCH_SHAPE names a
 // published shape, TRIPTYCH_BENCH_SEQUENCES how many decode.
-//   build/release/bench/benchmark_bench --benchmark_filter=Interleaving
+// And what giving way to others costs a sequence.
+//   build/release/bench/benchmark_bench --benchmark_filter='Interleaving|GivingWay'
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -133,6 +134,40 @@ void BM_Interleaving(benchmark::State& state) {
     state.counters["stretches"] = static_cast<double>(engine.n_encode_stretches());
   }
 }
+// What a sequence of 1024 tokens that gave way costs: computing it again, or copying its blocks away and
+// back.
+constexpr int kTokens = 1024;
+
+void BM_GivingWayRecompute(benchmark::State& state) {
+  Engine engine(model(), {.max_context_tokens = 2 * kTokens});
+  const PreparedRequest prompt = request(false, kTokens);
+  for (auto _ : state) benchmark::DoNotOptimize(engine.forward_prompt(prompt, nullptr).data());
+}
+
+void BM_GivingWayCopy(benchmark::State& state) {
+  const ModelInfo& info = model().info();
+  constexpr int kPages = kTokens / kBlockTokens;
+  const auto cache = model().backend().make_kv_cache({.n_layers = info.n_layers,
+                                                      .n_kv_heads = info.n_kv_heads,
+                                                      .head_dim = info.head_dim,
+                                                      .page_tokens = kBlockTokens,
+                                                      .n_pages = 2 * kPages,
+                                                      .dtype = model().auto_kv_dtype()});
+  Tensor rows(DType::kF32, {kTokens, info.n_kv_heads, info.head_dim});
+  std::fill_n(rows.view().f32(), rows.view().numel(), 0.5F);
+  std::vector<std::int32_t> slots(kTokens);
+  for (int i = 0; i < kTokens; ++i) slots[static_cast<std::size_t>(i)] = i;
+  for (int layer = 0; layer < info.n_layers; ++layer)
+    model().backend().kv_append(*cache, layer, rows.view(), rows.view(), slots);
+  for (auto _ : state)
+    for (const int back : {0, kPages})
+      for (int page = 0; page < kPages; ++page)
+        cache->copy_page((page + back) % (2 * kPages), (page + kPages + back) % (2 * kPages));
+  state.counters["bytes"] = static_cast<double>(cache->bytes()) / 2;
+}
+
+BENCHMARK(BM_GivingWayRecompute)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_GivingWayCopy)->Unit(benchmark::kMillisecond);
 BENCHMARK(BM_Interleaving)->Arg(0)->Arg(300)->Arg(200)->Arg(150)->Iterations(1)->Unit(benchmark::kSecond);
 
 }  // namespace

@@ -53,10 +53,4 @@ void SchedulerFlags::add_to(CLI::App& app, const char* group) {
 void SchedulerFlags::fill(EngineOptions& options) const { fill_any(*this, options); }
 void SchedulerFlags::fill(api::EngineOptions& options) const { fill_any(*this, options); }
 
-bool SchedulerFlags::any() const noexcept {
-  const SchedulerFlags none;
-  return max_batch_tokens != none.max_batch_tokens || max_batch_patches != none.max_batch_patches ||
-         max_step_ms != none.max_step_ms || memory_limit_gib != none.memory_limit_gib;
-}
-
 }  // namespace triptych::cli

@@ -25,8 +25,6 @@ struct SchedulerFlags {
   void add_to(CLI::App& app, const char* group);
   void fill(EngineOptions& options) const;
   void fill(api::EngineOptions& options) const;
-  /// Whether any of them was given.
-  bool any() const noexcept;
 };
 
 }  // namespace triptych::cli

@@ -320,9 +320,12 @@ bool Engine::find_room(const Sequence& s) {
     if (!prefix_cache_->empty())
       n_found = prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes));
     next.n_blocks = n_found / kBlockTokens;
-    // The pictures of one that gave way are still there.
+    // The pictures of one that gave way are still there. Where nobody runs those of others do not count: one
+    // has to go on.
     const std::int64_t n_more = s.ticket.started ? 0 : s.n_picture_blocks;
-    if (scheduler_.admits(states_, next, n_free_blocks() - n_more)) return true;
+    const std::int64_t n_free =
+        running_.empty() ? pool_->n_free() - s.n_picture_blocks : n_free_blocks() - n_more;
+    if (scheduler_.admits(states_, next, n_free)) return true;
     // What it begins with is the last to go, and stays while others run that will give back blocks.
     if (n_found > 0 && prefix_cache_->size() == 1 && !running_.empty()) return false;
     if (!give_up_cached()) return false;

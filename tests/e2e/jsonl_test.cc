@@ -90,6 +90,28 @@ TEST_F(JsonLines, ABadLineGetsAnErrorAndTheRestGoesOn) {
   EXPECT_EQ(found.at(8)["usage"]["image_tokens"], 128);
 }
 
+TEST_F(JsonLines, LinesSayHowTheyWait) {
+  const RunResult result =
+      run("{\"prompt\": \"a\", \"max_tokens\": 40, \"priority\": 3, \"tenant\": \"x\"}\n"
+          "{\"prompt\": \"b\", \"max_tokens\": 2, \"priority\": -3, \"tenant\": \"y\"}\n"
+          "{\"prompt\": \"c\", \"image\": \"scene0.png\", \"max_tokens\": 2, \"timeout_ms\": 600000}\n"
+          "{\"prompt\": \"d\", \"priority\": \"high\"}\n"
+          "{\"prompt\": \"e\", \"timeout_ms\": 0}\n",
+          {"--max-num-seqs", "2", "--max-num-batched-tokens", "64", "--max-num-batched-patches", "100",
+           "--max-step-ms", "50", "--memory-limit", "4"});
+  EXPECT_EQ(result.exit_code, 1);
+  const auto found = answers();
+  ASSERT_EQ(found.size(), 5U);
+  for (const int line : {1, 2, 3}) EXPECT_EQ(found.at(line).count("error"), 0U) << line;
+  EXPECT_THAT(found.at(4)["error"]["message"].get<std::string>(), HasSubstr("priority"));
+  EXPECT_THAT(found.at(5)["error"]["message"].get<std::string>(), HasSubstr("timeout_ms"));
+  // What could never fit is the line's error, with the numbers.
+  const RunResult small =
+      run("{\"prompt\": \"a\", \"image\": \"scene0.png\", \"max_tokens\": 2}\n", {"--memory-limit", "0.001"});
+  EXPECT_NE(small.exit_code, 0);
+  EXPECT_THAT(small.err, HasSubstr("memory limit"));
+}
+
 TEST_F(JsonLines, GoesOnWhereAnEarlierRunStopped) {
   const std::string lines =
       "{\"id\": 7, \"prompt\": \"Hi\"}\n{\"prompt\": \"Ho\"}\n{\"id\": \"7\", \"prompt\": \"Ha\"}\n";
