@@ -56,11 +56,25 @@ class ExecObserver {
   virtual void on_block_end(const BlockName& block, const TensorView& h);
 };
 
+/// Hears of attention over a cache, before it runs and with the step's keys and values written. Other than an
+/// observer it changes nothing in how a step is computed. Steps with a listener are not recorded.
+class CacheAttentionListener {
+ public:
+  virtual ~CacheAttentionListener() = default;
+  /// q [T, H, Dh], where the backend has it.
+  virtual void on_cache_attention(Backend& backend, const KvCache& cache, int layer,
+                                  std::span<const KvSequence> sequences, const CacheAttention& how,
+                                  const TensorView& q) = 0;
+};
+
 class ExecContext {
  public:
   /// Borrows all three. `observer` may be null.
   ExecContext(Backend& backend, Arena& arena, ExecObserver* observer = nullptr)
       : backend_(backend), arena_(arena), observer_(observer) {}
+
+  /// Null: nobody.
+  void set_cache_listener(CacheAttentionListener* listener) noexcept { cache_listener_ = listener; }
 
   Backend& backend() noexcept { return backend_; }
   Arena& arena() noexcept { return arena_; }
@@ -188,6 +202,7 @@ class ExecContext {
   Backend& backend_;
   Arena& arena_;
   ExecObserver* observer_;
+  CacheAttentionListener* cache_listener_ = nullptr;
   const BlockName* block_ = nullptr;  // the running one
 };
 
