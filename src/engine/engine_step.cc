@@ -38,7 +38,8 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
       item.pixels = Tensor();
       continue;
     }
-    to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
+    to_encode.push_back(
+        {item.plan, std::move(item.pixels), item.text_ids, item.fingerprint, item.image_tokens});
     places.push_back(i);
   }
   if (!to_encode.empty()) {
@@ -54,6 +55,7 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
     }
     TRIPTYCH_CHECK(first == rows.dim(0), "the tower gave {} rows, the plans say {}", rows.dim(0), first);
   }
+  if (s.keep) drop_encoded_rows(s);
   s.result.timings.encode_ms += ms_since(start);
 }
 
@@ -151,8 +153,12 @@ void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) 
   Sequence& s = *in_batch_[in_batch].sequence;
   s.n_computed += in_batch_[in_batch].n_rows;
   (s.n_computed > s.n_prompt ? s.result.timings.decode_ms : s.result.timings.prefill_ms) += ms;
-  if (rows_[in_batch].logit_rows.empty()) return;
   try {
+    if (s.keep) {
+      s.keep->end_step();
+      drop_cached_tokens(s);
+    }
+    if (rows_[in_batch].logit_rows.empty()) return;
     accept_token(s, {logits.cf32(), static_cast<std::size_t>(logits.numel())});
   } catch (...) {
     fail_sequence(s, std::current_exception());
@@ -173,7 +179,7 @@ bool Engine::run_apart() {
   if (!all) return false;
   for (std::size_t i = 0; i < rows_.size(); ++i) try {
       const Clock::time_point start = Clock::now();
-      const TensorView logits = runner_->forward({&rows_[i], 1}, observer_);
+      const TensorView logits = runner_->forward({&rows_[i], 1}, observer_, listener_for(i, 1));
       advance(i, logits, ms_since(start));
     } catch (...) {
       fail_sequence(*in_batch_[i].sequence, std::current_exception());
@@ -195,7 +201,7 @@ bool Engine::run_step() {
   const ProfileZone zone(any_prefill ? "prefill" : "decode");
   TensorView logits;
   try {
-    logits = runner_->forward(rows_, observer_);
+    logits = runner_->forward(rows_, observer_, listener_for(0, rows_.size()));
   } catch (...) {
     if (rows_.size() > 1) return run_apart();
     fail_sequence(*in_batch_[0].sequence, std::current_exception());

@@ -49,12 +49,12 @@ TensorView ModelRunner::encode_media(std::span<const MediaItem> items, ExecObser
 }
 
 // The model on this batch, or what was recorded of an earlier step like it.
-TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
+TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer, CacheAttentionListener* listener) {
   const StepShape shape = {.n_rows = static_cast<std::int64_t>(batch.token_ids.size()),
                            .n_sequences = static_cast<std::int64_t>(batch.sequences.size())};
   const StepScope step(backend_, shape);
   const bool every_row_decodes = shape.n_rows == shape.n_sequences;
-  if (replay_steps_ && every_row_decodes && observer == nullptr && batch.media.empty())
+  if (replay_steps_ && every_row_decodes && observer == nullptr && listener == nullptr && batch.media.empty())
     return step_plans_.run(
         {.shape = shape,
          .n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
@@ -63,12 +63,14 @@ TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
         [&](ExecContext& cx) { return cx.download(model_.forward(cx, batch)); });
   arena_.reset();
   ExecContext cx(backend_, arena_, observer);
+  cx.set_cache_listener(listener);
   return cx.download(model_.forward(cx, batch));
 }
 
-TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer) {
+TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer,
+                                CacheAttentionListener* listener) {
   const Batch batch = batch_.build(sequences, kv_cache_.get());
-  const TensorView logits = run(batch, observe(observer, "language"));
+  const TensorView logits = run(batch, observe(observer, "language"), listener);
   if (numerics_) numerics_->check("logits", logits);
   return logits;
 }

@@ -39,7 +39,9 @@ class ModelRunner {
   /// next call.
   /// Throws what the model throws; then, of the cache, only what the step was to write is lost: the same
   /// rows, or others in their place, may be run again.
-  TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer);
+  /// `listener` may be null; the bits are the same with one.
+  TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer,
+                     CacheAttentionListener* listener = nullptr);
 
   /// Steps so far that were recorded, and that a record served without the model's code.
   std::int64_t n_recorded_steps() const noexcept { return step_plans_.n_recorded(); }
@@ -49,7 +51,7 @@ class ModelRunner {
 
  private:
   ExecObserver* observe(ExecObserver* wanted, std::string_view part);
-  TensorView run(const Batch& batch, ExecObserver* observer);
+  TensorView run(const Batch& batch, ExecObserver* observer, CacheAttentionListener* listener);
 
   const Model& model_;
   Backend& backend_;

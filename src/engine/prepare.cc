@@ -146,6 +146,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
   if (info.max_images >= 0 && static_cast<std::int64_t>(media.size()) > info.max_images)
     fail(ErrorCode::kInvalidArgument, "{} takes {} image{} in a prompt, got {}", info.architecture,
          info.max_images, info.max_images == 1 ? "" : "s", media.size());
+  options.image_tokens.validate();
   PreparedRequest out;
   out.prompt = to_text(spans);
   std::vector<MediaPlan> plans;
@@ -172,6 +173,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
     item.plan = plans[i];
     item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
     item.fingerprint = fingerprint_of(media[i], plans[i]);
+    item.image_tokens = options.image_tokens;
     if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
     out.media.push_back(std::move(item));
   }
