@@ -275,13 +275,13 @@ TEST(ImageTokens, DiversityIsThePromptWithoutTheOtherRows) {
 // the cache must then be the same as what was never in the prompt: the oracle, for a row more or less than
 // none. Which row it is, is found by trying all of them.
 TEST(ImageTokens, TakingKeysOutOfTheCacheHidesTheirTokens) {
-  Json config = test::tiny_files("llava", test::Geometry::kSmall).config;
-  config["text_config"]["num_hidden_layers"] = 1;
+  const Json config = test::tiny_files("qwen2_vl", test::Geometry::kSmall).config;
+  ASSERT_EQ(config["num_hidden_layers"], 1);
   LoadOptions load;
   load.n_threads = 1;
   const auto model = LoadedModel::with_random_weights(config, DType::kF32, load);
-  Image image{64, 48, {}};
-  for (int i = 0; i < 64 * 48 * 3; ++i)
+  Image image{112, 84, {}};
+  for (int i = 0; i < 112 * 84 * 3; ++i)
     image.rgb.push_back(static_cast<std::uint8_t>((i * 37 + i * i / 91) % 251));
   const auto request = [&](const ImageTokenOptions& options) {
     PreparedRequest out;
