@@ -50,7 +50,7 @@ std::unique_ptr<ImageTokenKeep> ImageTokenKeep::make(const Sequence& s, int n_ax
         item.cut = std::max(last_end, s.n_prompt - 1);
         break;
     }
-    item.dropped = !item.shortens();
+    item.dropped = item.n_to_drop() == 0;
   }
   return out;
 }
@@ -167,7 +167,7 @@ void ImageTokenKeep::drop(std::span<const std::size_t> items, Sequence& s) {
 
 void ImageTokenKeep::restore(Sequence& s) {
   for (Item& item : items_)
-    if (item.cut != kBeforePrefill && item.shortens()) item.dropped = false;
+    if (item.cut != kBeforePrefill && item.n_to_drop() > 0) item.dropped = false;
   std::fill(received_.begin(), received_.end(), 0.0);
   write_prompt(s);
 }
@@ -179,7 +179,7 @@ void ImageTokenKeep::write_prompt(Sequence& s) {
   std::vector<std::vector<std::int32_t>> new_rows(items_.size());
   for (std::size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
-    if (!item.dropped || !item.shortens()) continue;
+    if (!item.dropped || item.n_to_drop() == 0) continue;
     for (const Row& row : item.rows) stays[static_cast<std::size_t>(row.token)] = false;
     for (const std::int32_t k : item.kept)
       stays[static_cast<std::size_t>(item.rows[static_cast<std::size_t>(k)].token)] = true;

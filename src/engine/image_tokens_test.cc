@@ -127,6 +127,16 @@ TEST_F(KeepTest, NothingIsThereWhenAllTokensStay) {
   EXPECT_EQ(s_.keep, nullptr);
 }
 
+// 0.99 of 4 and of 3 rows, rounded up, are all of them: then there is no cut, and nothing to wait for.
+TEST_F(KeepTest, AShareThatRoundsToAllCutsNothing) {
+  make(ImageTokenSelection::kKeyNormLow, 0.99);
+  ASSERT_NE(s_.keep, nullptr);
+  EXPECT_EQ(s_.keep->n_schedulable(s_), 12);
+  EXPECT_TRUE(s_.keep->due(12).empty());
+  s_.keep->restore(s_);
+  EXPECT_EQ(s_.n_tokens(), 12);
+}
+
 TEST_F(KeepTest, RowsBeforePrefillLeaveThePromptAndPositionsStay) {
   make(ImageTokenSelection::kDiversity);
   EXPECT_EQ(s_.keep->n_schedulable(s_), 12 - 2 - 1) << "counted before they are gone";
@@ -450,12 +460,11 @@ TEST(ImageTokens, TheKeyOfAPrefixNamesShareAndSelection) {
     return ask(llava(), "Describe the image.", {"0004.png"}, options);
   };
   std::vector<ImageTokenOptions> all = {{}};
-  for (const ImageTokenSelection selection : kAll)
-    for (const double keep : {0.25, 0.5}) all.push_back({.keep = keep, .selection = selection});
+  for (const ImageTokenSelection selection : kAll) all.push_back({.keep = 0.25, .selection = selection});
+  all.push_back({.keep = 0.5, .selection = ImageTokenSelection::kDiversity});
   const PreparedRequest whole = request({});
   const std::int64_t first_row = whole.layout.runs.front().first_prompt_row;
   for (const ImageTokenOptions& first : all) {
-    std::vector<GenerationResult> alone;
     for (const ImageTokenOptions& then : all) {
       Engine fresh(llava(), {.kv_cache_dtype = KvDType::kF32});
       const GenerationResult expected = fresh.generate(request(then), answer_of(12));
