@@ -66,52 +66,39 @@ std::vector<std::int32_t> select_highest(std::span<const double> scores, std::in
   return out;
 }
 
-// The Cholesky factor of the rows' inner products, the row of the largest remaining diagonal first.
+// The Cholesky factor of the rows' inner products and the noise, the row of the largest remaining diagonal
+// first.
 std::vector<std::int32_t> select_diverse(const TensorView& x, std::int64_t k) {
   const std::int64_t n_rows = x.dim(0);
   TRIPTYCH_CHECK(k >= 0 && k <= n_rows, "[token_selection] {} of {} rows", k, n_rows);
   const auto n = static_cast<std::size_t>(n_rows);
   const auto n_wanted = static_cast<std::size_t>(k);
   Rows rows = less_mean(x);
-  Rows factor(n, n_wanted);      // of each row, its coordinates on what was chosen since the last beginning
-  std::vector<float> square(n);  // of what is left of each row; of those chosen -1
-  std::vector<float> whole(n);
+  Rows factor(n, n_wanted);        // of each row, its coordinates on what was chosen
+  std::vector<float> variance(n);  // of each row, what is left of it, noise included; of those chosen -1
+  double sum = 0;
   for (std::size_t i = 0; i < n; ++i) {
     const float own = dot(rows[i], rows[i]);
-    square[i] = whole[i] = std::isfinite(own) ? own : 0.0F;
+    variance[i] = std::isfinite(own) ? own : 0.0F;
+    sum += static_cast<double>(variance[i]);
   }
-  constexpr float kSpanned = 1e-5F;  // of the largest square, below which rounding decides
-  const float least = kSpanned * (n > 0 ? *std::max_element(whole.begin(), whole.end()) : 0.0F);
+  const float noise = std::max(static_cast<float>(sum / static_cast<double>(n)), 1e-30F);
+  for (float& v : variance) v += noise;
   std::vector<std::int32_t> out;
-  std::size_t n_spanning = 0;
-  bool is_fresh = true;
   while (out.size() < n_wanted) {
     const auto next =
-        static_cast<std::size_t>(std::max_element(square.begin(), square.end()) - square.begin());
-    if (square[next] <= least && !is_fresh) {
-      for (std::size_t i = 0; i < n; ++i)
-        if (square[i] >= 0) square[i] = whole[i];
-      n_spanning = 0;
-      is_fresh = true;
-      continue;
-    }
-    is_fresh = false;
-    out.push_back(static_cast<std::int32_t>(next));
-    const float length = std::sqrt(std::max(square[next], 0.0F));
-    square[next] = -1;
-    if (length * length <= least) {  // all that is left is the mean itself: any will do, the first ones do
-      is_fresh = true;
-      continue;
-    }
-    const std::span<const float> of_next = factor[next].first(n_spanning);
+        static_cast<std::size_t>(std::max_element(variance.begin(), variance.end()) - variance.begin());
+    const float deviation = std::sqrt(variance[next]);
+    const std::span<const float> of_next = factor[next].first(out.size());
+    variance[next] = -1;
     for (std::size_t i = 0; i < n; ++i) {
-      if (square[i] < 0) continue;
-      const float coordinate =
-          (dot(rows[next], rows[i]) - dot(of_next, factor[i].first(n_spanning))) / length;
-      factor[i][n_spanning] = coordinate;
-      square[i] = std::max(0.0F, square[i] - coordinate * coordinate);
+      if (variance[i] < 0) continue;
+      const float shared = (dot(rows[next], rows[i]) - dot(of_next, factor[i].first(out.size()))) / deviation;
+      factor[i][out.size()] = std::isfinite(shared) ? shared : 0.0F;
+      // The noise is a row's own, so that what is left is never less; rounding may say otherwise.
+      variance[i] = std::max(noise, variance[i] - factor[i][out.size()] * factor[i][out.size()]);
     }
-    ++n_spanning;
+    out.push_back(static_cast<std::int32_t>(next));
   }
   std::sort(out.begin(), out.end());
   return out;

@@ -51,10 +51,11 @@ TEST(SelectDiverse, DifferentThingsComeBeforeTheBackground) {
   EXPECT_THAT(kept, ElementsAre(4, 11, 20));
 }
 
-// By the definition: the row farthest from the mean and what was chosen before, by Gram-Schmidt in double.
-TEST(SelectDiverse, IsTheGreedyChoiceOfTheLargestRemainder) {
-  const std::int64_t n = 40;
-  const std::int64_t width = 24;
+// By the definition: each next row makes the determinant of inner products and noise largest, by elimination
+// in double.
+TEST(SelectDiverse, IsTheGreedyChoiceOfTheLargestDeterminant) {
+  const std::int64_t n = 30;
+  const std::int64_t width = 12;
   const Tensor x = random_matrix(n, width, 7);
   std::vector<std::vector<double>> rows(n, std::vector<double>(width));
   for (std::int64_t d = 0; d < width; ++d) {
@@ -64,26 +65,44 @@ TEST(SelectDiverse, IsTheGreedyChoiceOfTheLargestRemainder) {
       rows[static_cast<std::size_t>(i)][static_cast<std::size_t>(d)] =
           static_cast<double>(x.f32()[i * width + d]) - mean;
   }
-  const auto product = [](const std::vector<double>& a, const std::vector<double>& b) {
+  const auto product = [&](std::size_t a, std::size_t b) {
     double out = 0;
-    for (std::size_t d = 0; d < a.size(); ++d) out += a[d] * b[d];
+    for (std::size_t d = 0; d < rows[a].size(); ++d) out += rows[a][d] * rows[b][d];
     return out;
   };
-  std::vector<std::int32_t> expected;
-  for (int step = 0; step < 15; ++step) {
-    std::size_t best = 0;
-    for (std::size_t i = 1; i < rows.size(); ++i)
-      if (product(rows[i], rows[i]) > product(rows[best], rows[best])) best = i;
-    expected.push_back(static_cast<std::int32_t>(best));
-    const std::vector<double> direction = rows[best];
-    const double square = product(direction, direction);
-    for (auto& row : rows) {
-      const double share = product(row, direction) / square;
-      for (std::size_t d = 0; d < row.size(); ++d) row[d] -= share * direction[d];
+  double noise = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i) noise += product(i, i) / static_cast<double>(n);
+  const auto log_determinant = [&](const std::vector<std::size_t>& set) {
+    std::vector<std::vector<double>> m(set.size(), std::vector<double>(set.size()));
+    for (std::size_t i = 0; i < set.size(); ++i)
+      for (std::size_t j = 0; j < set.size(); ++j) m[i][j] = product(set[i], set[j]) + (i == j ? noise : 0);
+    double out = 0;
+    for (std::size_t p = 0; p < set.size(); ++p) {
+      out += std::log(m[p][p]);
+      for (std::size_t i = p + 1; i < set.size(); ++i) {
+        const double share = m[i][p] / m[p][p];
+        for (std::size_t j = p; j < set.size(); ++j) m[i][j] -= share * m[p][j];
+      }
     }
+    return out;
+  };
+  std::vector<std::size_t> chosen;
+  for (int step = 0; step < 18; ++step) {  // more than the rows span
+    std::size_t best = 0;
+    double most = -std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      if (std::find(chosen.begin(), chosen.end(), i) != chosen.end()) continue;
+      std::vector<std::size_t> set = chosen;
+      set.push_back(i);
+      if (const double d = log_determinant(set); d > most) {
+        most = d;
+        best = i;
+      }
+    }
+    chosen.push_back(best);
   }
-  std::sort(expected.begin(), expected.end());
-  EXPECT_EQ(select_diverse(x, 15), expected);
+  std::sort(chosen.begin(), chosen.end());
+  EXPECT_EQ(select_diverse(x, 18), std::vector<std::int32_t>(chosen.begin(), chosen.end()));
 }
 
 // More than the rows span, rows that are all the same, one row, all rows: distinct rows, as many as asked
