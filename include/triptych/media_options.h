@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "triptych/export.h"  // the namespace
 
@@ -13,6 +14,14 @@ namespace triptych::api {
 struct MediaOptions {
   std::int64_t min_pixels = 0;
   std::int64_t max_pixels = 0;
+  /// Share of the tokens of each picture and video that stays, in (0, 1], rounded up: less memory for keys
+  /// and values, and shorter steps, against accuracy (docs/accuracy.md). 1: all of them, and nothing changes.
+  /// For another share Engine::submit throws Error(kInvalidArgument).
+  double image_tokens_keep = 1;
+  /// By what they are chosen: "diversity" (of the rows before the language model; the others are never
+  /// computed), "key-norm-low" or "key-norm-high" (of their keys), "attention" (from the text behind them).
+  /// Another word: Error(kInvalidArgument).
+  std::string image_tokens_selection = "diversity";
 };
 
 /// Which frames of a video to take.

@@ -55,7 +55,9 @@ struct Result {
   std::string stop_string;                 // the one that ended the answer, if any
   std::int64_t n_prompt_tokens = 0;        // pictures included
   std::int64_t n_image_tokens = 0;         // of the prompt, those of pictures and videos
-  std::int64_t n_reused_tokens = 0;        // of the prompt, found in the prefix cache
+  std::int64_t n_dropped_image_tokens =
+      0;                             // of them, those that did not stay (MediaOptions::image_tokens_keep)
+  std::int64_t n_reused_tokens = 0;  // of the prompt, found in the prefix cache
   Timings timings;
 };
 

@@ -102,7 +102,13 @@ SamplingParams to_public(const triptych::SamplingParams& params) {
 }
 
 triptych::MediaOptions to_inner(const MediaOptions& options) {
-  return {.min_pixels = options.min_pixels, .max_pixels = options.max_pixels};
+  triptych::MediaOptions out;
+  out.min_pixels = options.min_pixels;
+  out.max_pixels = options.max_pixels;
+  out.image_tokens.keep = options.image_tokens_keep;
+  out.image_tokens.selection = triptych::parse_image_token_selection(options.image_tokens_selection);
+  out.image_tokens.validate();
+  return out;
 }
 
 triptych::VideoOptions to_inner(const VideoOptions& options) {
@@ -180,6 +186,7 @@ Result to_public(GenerationResult&& result) {
   out.stop_string = std::move(result.stop_string);
   out.n_prompt_tokens = result.n_prompt_tokens;
   out.n_image_tokens = result.n_image_tokens;
+  out.n_dropped_image_tokens = result.n_dropped_image_tokens;
   out.n_reused_tokens = result.n_reused_tokens;
   const triptych::GenerationTimings& t = result.timings;
   out.timings = {.image_decode_ms = t.image_decode_ms,

@@ -180,6 +180,21 @@ class Backend {
   virtual void paged_attention(const KvCache& cache, int layer, std::span<const KvSequence> sequences,
                                const CacheAttention& how, const TensorView& q, TensorView& y) = 0;
 
+  // The tokens of a cache, for those who keep only some of them. Slots are page * page_tokens + row, of
+  // tokens that were written. Between steps, never recorded. Default: fails, for a backend that keeps all.
+  /// norms [n, Hkv], in host memory: the Euclidean norms of one layer's keys in `slots` [n].
+  virtual void key_norms(const KvCache& cache, int layer, std::span<const std::int32_t> slots,
+                         std::span<float> norms);
+  /// received [s.n_context], in host memory: to each is added the weight that the sequence's rows in this
+  /// step give its key, over all rows and query heads. Arguments as for paged_attention; q [T, H, Dh].
+  virtual void add_received_attention(const KvCache& cache, int layer, const KvSequence& s,
+                                      const CacheAttention& how, const TensorView& q,
+                                      std::span<float> received);
+  /// Keys and values of all layers from slot from[i] to slot to[i], in this order: a slot may be written once
+  /// it was read. Of a quantized cache a key is rounded again where the two pages' offsets differ.
+  virtual void move_cached_tokens(KvCache& cache, std::span<const std::int32_t> from,
+                                  std::span<const std::int32_t> to);
+
   // Normalisation over the last dimension; rows may be strided ([T, D] or [T, H, Dh]). y may be x. Weights
   // float32 [D].
   virtual void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,

@@ -113,6 +113,16 @@ void Backend::record_host(std::function<void()>) { TRIPTYCH_CHECK(false, "this b
 void Backend::all_reduce(TensorView&) {
   TRIPTYCH_CHECK(false, "this backend is one device and sums nothing with others");
 }
+void Backend::key_norms(const KvCache&, int, std::span<const std::int32_t>, std::span<float>) {
+  fail(ErrorCode::kUnsupported, "{} gives no norms of cached keys", describe());
+}
+void Backend::add_received_attention(const KvCache&, int, const KvSequence&, const CacheAttention&,
+                                     const TensorView&, std::span<float>) {
+  fail(ErrorCode::kUnsupported, "{} gives no attention weights", describe());
+}
+void Backend::move_cached_tokens(KvCache&, std::span<const std::int32_t>, std::span<const std::int32_t>) {
+  fail(ErrorCode::kUnsupported, "{} moves no cached tokens", describe());
+}
 void Backend::copy(const TensorView& from, TensorView& to) { triptych::copy(from, to); }
 
 TensorView ExecContext::upload(const TensorView& x) {
@@ -390,6 +400,8 @@ TensorView ExecContext::paged_attention(const KvCache& cache, int layer,
     check_row_indices("paged_attention", s.pages, g.n_pages);
   }
   if (observer_ != nullptr) observer_->on_paged_attention(cache, sequences, how, q);
+  if (cache_listener_ != nullptr)
+    cache_listener_->on_cache_attention(backend_, cache, layer, sequences, how, q);
   TensorView y = empty({q.dim(0), q.dim(1), q.dim(2)});
   const Bracket bracket(observer_, "attention");
   backend_.paged_attention(cache, layer, sequences, how, q, y);

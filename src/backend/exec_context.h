@@ -68,11 +68,25 @@ class PassPauses {
   virtual void pause(double flop) = 0;
 };
 
+/// Hears of attention over a cache, before it runs and with the step's keys and values written. Other than an
+/// observer it changes nothing in how a step is computed. Steps with a listener are not recorded.
+class CacheAttentionListener {
+ public:
+  virtual ~CacheAttentionListener() = default;
+  /// q [T, H, Dh], where the backend has it.
+  virtual void on_cache_attention(Backend& backend, const KvCache& cache, int layer,
+                                  std::span<const KvSequence> sequences, const CacheAttention& how,
+                                  const TensorView& q) = 0;
+};
+
 class ExecContext {
  public:
   /// Borrows all four. `observer` and `pauses` may be null.
   ExecContext(Backend& backend, Arena& arena, ExecObserver* observer = nullptr, PassPauses* pauses = nullptr)
       : backend_(backend), arena_(arena), observer_(observer), pauses_(pauses) {}
+
+  /// Null: nobody.
+  void set_cache_listener(CacheAttentionListener* listener) noexcept { cache_listener_ = listener; }
 
   Backend& backend() noexcept { return backend_; }
   Arena& arena() noexcept { return arena_; }
@@ -222,6 +236,7 @@ class ExecContext {
   Arena& arena_;
   ExecObserver* observer_;
   PassPauses* pauses_;
+  CacheAttentionListener* cache_listener_ = nullptr;
   const BlockName* block_ = nullptr;  // the running one
   std::string_view first_module_;     // whose blocks came first
   std::int64_t n_block_rows_ = 0;

@@ -60,6 +60,7 @@ struct Bench {
       item.plan = model.model().plan_media({.width_px = frames[0].width_px, .height_px = frames[0].height_px},
                                            options.media);
       item.pixels = model.model().preprocess(frames, item.plan, &model.media_pool());
+      item.image_tokens = options.media.image_tokens;
     }));
     return item;
   }
@@ -254,6 +255,37 @@ struct Bench {
       run_batch_round(engine, options.prompt_tokens, n_tokens, times["batch"]);
   }
 
+  // Requests about one picture, whose rows are kept from a request before: what is measured is the language
+  // model and how many of them its cache holds at once. From the first step to the last token.
+  void run_picture_batch() {
+    std::map<std::string, std::vector<double>> unused;
+    plan = prepare_picture(unused).plan;
+    const std::int64_t n_prompt = plan.n_prompt_tokens + options.question_tokens;
+    EngineOptions batch_options = engine_options(n_prompt);
+    batch_options.max_sequences = options.n_picture_batch;
+    batch_options.kv_cache_tokens =
+        options.kv_cache_tokens > 0
+            ? options.kv_cache_tokens
+            : options.n_picture_batch * (batch_options.max_context_tokens + kBlockTokens);
+    batch_options.vision_embedding_cache_bytes = std::size_t{1} << 30;
+    Engine engine(model, batch_options);
+    out.kv_cache_bytes = std::max(out.kv_cache_bytes, engine.kv_cache_bytes());
+    for (int round = 0; round <= options.n_repeats; ++round) {
+      for (int i = 0; i < options.n_picture_batch; ++i) {
+        std::vector<MediaItem> items;
+        items.push_back(prepare_picture(unused));
+        items.front().fingerprint = {1, 1};
+        engine.submit(make_request(std::move(items), options.question_tokens, i),
+                      answer_of(options.decode_tokens));
+        if (round == 0) break;  // warms up, and the tower sees the picture
+      }
+      const double ms = timed_ms([&] {
+        while (engine.has_work()) step(engine);
+      });
+      if (round > 0) times["picture batch"].push_back(ms);
+    }
+  }
+
   void add(const char* name, const std::string& key, std::int64_t n_items, const char* unit,
            const Cost& cost) {
     const std::vector<double>& ms = times[key];
@@ -298,6 +330,9 @@ struct Bench {
     add("decode", "decode", 1, "tokens", language.decode(n + options.decode_tokens / 2));
     add(fmt::format("decode of {}", options.n_batch).c_str(), "batch", options.n_batch, "tokens",
         language.decode(n + (options.decode_tokens + options.n_batch) / 2, options.n_batch));
+    add(fmt::format("{} answers", options.n_picture_batch).c_str(), "picture batch",
+        options.n_picture_batch * options.decode_tokens, "tokens", {});
+    out.n_kept_image_tokens = options.media.image_tokens.n_kept(plan.n_tokens);
     return std::move(out);
   }
 };
@@ -315,6 +350,7 @@ BenchReport run_bench(LoadedModel& model, const BenchOptions& options) {
   Bench bench{model, options, make_test_jpeg(options.picture_width_px, options.picture_height_px)};
   if (options.answer || options.question) bench.run_pictures();
   if (options.n_batch > 0) bench.run_batch();
+  if (options.n_picture_batch > 0) bench.run_picture_batch();
   return bench.report();
 }
 

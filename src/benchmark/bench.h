@@ -18,6 +18,9 @@ struct BenchOptions {
   bool answer = true;    // a long prompt with a picture and its answer, stage by stage
   bool question = true;  // the first token after a picture and a short question
   int n_batch = 0;       // so many sequences decode at once, each after a text prompt of its own; 0: none
+  int n_picture_batch =
+      0;  // so many requests with a picture at once, answered within kv_cache_tokens; 0: none
+  std::int64_t kv_cache_tokens = 0;   // of them together; 0: as many as they need
   std::int64_t prompt_tokens = 640;   // pictures included
   std::int64_t question_tokens = 24;  // pictures not included
   std::int64_t decode_tokens = 32;
@@ -43,10 +46,11 @@ struct BenchReport {
   std::vector<BenchStage> stages;  // in the order in which they run
   std::int64_t n_prompt_tokens = 0;
   std::int64_t n_image_tokens = 0;
-  double first_token_ms = 0;           // from the encoded picture to the first token
-  double question_first_token_ms = 0;  // the same with a short question instead of a long prompt
-  std::int64_t n_question_tokens = 0;  // of that prompt, the picture's included
-  std::size_t peak_memory_bytes = 0;   // resident
+  double first_token_ms = 0;             // from the encoded picture to the first token
+  double question_first_token_ms = 0;    // the same with a short question instead of a long prompt
+  std::int64_t n_question_tokens = 0;    // of that prompt, the picture's included
+  std::int64_t n_kept_image_tokens = 0;  // of the picture, with MediaOptions::image_tokens
+  std::size_t peak_memory_bytes = 0;     // resident
   std::size_t kv_cache_bytes = 0;
   std::vector<std::pair<std::string, std::int64_t>>
       weight_bytes;                    // by part of the model, as one pass reads them

@@ -37,9 +37,20 @@ std::vector<std::string> names_at(const JsonView& line, const char* one, const c
 }
 
 void refuse_unknown_members(const JsonView& line) {
-  static const std::set<std::string, std::less<>> kMembers = {"id",     "prompt",   "system", "image",
-                                                              "images", "video",    "videos", "max_tokens",
-                                                              "seed",   "priority", "tenant", "timeout_ms"};
+  static const std::set<std::string, std::less<>> kMembers = {"id",
+                                                              "prompt",
+                                                              "system",
+                                                              "image",
+                                                              "images",
+                                                              "video",
+                                                              "videos",
+                                                              "max_tokens",
+                                                              "seed",
+                                                              "priority",
+                                                              "tenant",
+                                                              "timeout_ms",
+                                                              "image_tokens_keep",
+                                                              "image_tokens_selection"};
   for (const auto& [name, value] : line.members()) {
     if (kMembers.contains(name)) continue;
     std::string known;
@@ -128,6 +139,10 @@ class BatchRun {
     if (const auto timeout = view.find("timeout_ms"))
       out.timeout_ms = static_cast<double>(timeout->as_int(1));
     out.media_options = flags_.media.options;
+    if (const auto keep = view.find("image_tokens_keep"))
+      out.media_options.image_tokens_keep = keep->as_double();
+    if (const auto word = view.find("image_tokens_selection"))
+      out.media_options.image_tokens_selection = word->as_string();
     return out;
   }
 

@@ -28,6 +28,7 @@ namespace {
 
 struct BenchFlags {
   ModelFlags model;
+  MediaFlags media;
   BenchOptions options;
   std::string shapes;
   std::string kv_cache_dtype = "auto";
@@ -80,20 +81,24 @@ std::unique_ptr<LoadedModel> make_model(const BenchFlags& flags, std::string& de
 void choose(const std::string& only, BenchOptions& options) {
   if (only.empty()) return;
   options.answer = options.question = false;
-  bool batch = false;
+  bool batch = false, pictures = false;
   for (const std::string& word : split_at_commas(only)) {
     bool* chosen = word == "answer"     ? &options.answer
                    : word == "question" ? &options.question
                    : word == "batch"    ? &batch
+                   : word == "pictures" ? &pictures
                                         : nullptr;
     if (chosen == nullptr)
-      fail(ErrorCode::kInvalidArgument, "--only: expected answer, question and batch in a list, got \"{}\"",
-           word);
+      fail(ErrorCode::kInvalidArgument,
+           "--only: expected answer, question, batch and pictures in a list, got \"{}\"", word);
     *chosen = true;
   }
   if (batch && options.n_batch == 0)
     fail(ErrorCode::kInvalidArgument, "--only batch needs the number of sequences: --batch N");
+  if (pictures && options.n_picture_batch == 0)
+    fail(ErrorCode::kInvalidArgument, "--only pictures needs the number of requests: --picture-batch N");
   if (!batch) options.n_batch = 0;
+  if (!pictures) options.n_picture_batch = 0;
 }
 
 int bench_limits(const BenchFlags& flags) {
@@ -140,6 +145,7 @@ int bench_model(BenchFlags flags) {
   if (flags.model.model.empty() && flags.shapes.empty())
     fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
   choose(flags.only, flags.options);
+  flags.options.media = flags.media.inner_options();
   if (flags.html) {
     std::vector<NamedPath> inputs = flags.model.inputs();
     inputs.push_back({"--compare", flags.compare});
@@ -266,9 +272,19 @@ void add_bench_command(CLI::App& program, Action& action) {
                  "Also N sequences that decode at once, each after a text prompt of its own")
       ->check(CLI::Range(1, 256).description(""))
       ->type_name("N");
+  app.add_option("--picture-batch", flags->options.n_picture_batch,
+                 "Also N requests at once about a picture that the tower has seen, within --kv-cache-tokens")
+      ->check(CLI::Range(1, 256).description(""))
+      ->type_name("N");
+  app.add_option("--kv-cache-tokens", flags->options.kv_cache_tokens,
+                 "Tokens that the key/value cache of --picture-batch holds (default: as many as they need)")
+      ->check(range(64))
+      ->type_name("N");
+  flags->media.add_image_tokens_to(app);
   app.add_option(
          "--only", flags->only,
-         "Only these measurements: answer (all stages), question (first token after a picture), batch")
+         "Only these measurements: answer (all stages), question (first token after a picture), batch, "
+         "pictures")
       ->type_name("LIST");
   app.add_flag("--parts", flags->options.parts, "Also time every part of the model: its matrices, attention");
   app.add_option("--compare", flags->compare, "Compare with FILE, which an earlier --json wrote")

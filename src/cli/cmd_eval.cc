@@ -174,6 +174,7 @@ void add_eval_command(CLI::App& program, Action& action) {
       ->type_name("N");
   add_kv_cache_dtype(app, flags->kv_cache_dtype);
   flags->media.add_to(app);
+  flags->media.add_image_tokens_to(app);
   add_json_flag(app, flags->json, "Print one JSON object instead of a table");
   show_first(app, {"data", "weights", "limit", "min-accuracy", "json"});
   app.footer(

@@ -206,7 +206,10 @@ void ContextFlags::check(std::int64_t max_context_tokens) const {
 }
 
 MediaOptions MediaFlags::inner_options() const {
-  return {.min_pixels = options.min_pixels, .max_pixels = options.max_pixels};
+  return {.min_pixels = options.min_pixels,
+          .max_pixels = options.max_pixels,
+          .image_tokens = {.keep = options.image_tokens_keep,
+                           .selection = parse_image_token_selection(options.image_tokens_selection)}};
 }
 
 void MediaFlags::add_to(CLI::App& app) {
@@ -222,6 +225,25 @@ void MediaFlags::add_to(CLI::App& app) {
       "Enlarge smaller pictures to this many pixels (models of dynamic resolution)");
   add("--max-pixels", options.max_pixels,
       "Shrink larger pictures to this many pixels (models of dynamic resolution)");
+}
+
+void MediaFlags::add_image_tokens_to(CLI::App& app) {
+  app.add_option(
+         "--image-tokens-keep", options.image_tokens_keep,
+         "Keep this share of the tokens of each picture, from more than 0 to 1; less memory and time, less "
+         "accuracy")
+      ->check(CLI::Range(1e-6, 1.0).description(""))
+      ->type_name("SHARE")
+      ->default_str("1")
+      ->group(help_group::kMedia);
+  app.add_option(
+         "--image-tokens-selection", options.image_tokens_selection,
+         "By what they are chosen: diversity (before the language model), key-norm-low, key-norm-high or "
+         "attention (once they are in the cache)")
+      ->check(CLI::IsMember({"diversity", "key-norm-low", "key-norm-high", "attention"}).description(""))
+      ->type_name("WORD")
+      ->default_str("diversity")
+      ->group(help_group::kMedia);
 }
 
 void MediaFlags::check_values() const {

@@ -116,6 +116,8 @@ struct MediaFlags {
   api::MediaOptions options;
   MediaOptions inner_options() const;
   void add_to(CLI::App& app);
+  /// --image-tokens-keep and --image-tokens-selection, for commands that answer.
+  void add_image_tokens_to(CLI::App& app);
   /// What can be known without the model. Throws Error(kInvalidArgument).
   void check_values() const;
   /// Throws Error(kUnsupported) naming a flag that was given and would change nothing for this model.

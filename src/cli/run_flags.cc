@@ -92,6 +92,7 @@ void add_media_flags(CLI::App& app, RunFlags& flags) {
       ->type_name("F")
       ->default_str("of a folder all frames are taken, as sampled already");
   flags.media.add_to(app);
+  flags.media.add_image_tokens_to(app);
   flags.pictures.add_to(app);
 }
 

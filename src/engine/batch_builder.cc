@@ -51,9 +51,9 @@ void BatchBuilder::add(const SequenceRows& s, std::size_t n_total) {
     const std::int64_t index = s.first_cache_index + static_cast<std::int64_t>(i);
     slots_.push_back(s.blocks[static_cast<std::size_t>(index / block_tokens_)] * block_tokens_ +
                      static_cast<std::int32_t>(index % block_tokens_));
-    lengths_.push_back(
-        {.n_tokens = static_cast<std::int32_t>(s.first_token) + static_cast<std::int32_t>(i) + 1,
-         .n_prompt = static_cast<std::int32_t>(s.n_prompt)});
+    lengths_.push_back({.n_tokens = static_cast<std::int32_t>(s.first_token + s.n_dropped) +
+                                    static_cast<std::int32_t>(i) + 1,
+                        .n_prompt = static_cast<std::int32_t>(s.n_prompt + s.n_dropped)});
   }
   std::int32_t last = -1;
   for (const std::int32_t row : s.logit_rows) {

@@ -20,6 +20,7 @@ struct SequenceRows {
   std::span<const std::int32_t> positions;  // [n * n_axes], token by token
   std::int64_t first_token = 0;             // index of the first of them in the sequence
   std::int64_t n_prompt = 0;                // tokens of the sequence's prompt
+  std::int64_t n_dropped = 0;  // tokens of the prompt that are not in the sequence, but count in its lengths
   std::int64_t first_cache_index = 0;  // keys and values go here and behind; a row sees those up to its own
   std::span<const std::int32_t> blocks = {};      // cache index i lies in blocks[i / block_tokens]
   std::span<const std::int32_t> logit_rows = {};  // of [0, n), ascending: whose logits are wanted

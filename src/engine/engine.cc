@@ -146,6 +146,8 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
   s->result.n_prompt_tokens = s->n_prompt;
   for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
   s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
+  s->keep = ImageTokenKeep::make(*s, model_.info().n_position_axes);
+  if (s->keep) drop_known_rows(*s);
   s->id = next_id_;
   const QueueOptions& queue = request.queue;
   if (!(queue.timeout_ms >= 0))
@@ -223,7 +225,7 @@ void Engine::drop(RequestId id) {
 }
 
 SequenceState Engine::state_of(const Sequence& s) const {
-  return {.n_tokens = s.n_tokens(),
+  return {.n_tokens = s.keep ? s.keep->n_schedulable(s) : s.n_tokens(),
           .n_computed = s.n_computed,
           .n_blocks = static_cast<std::int64_t>(s.blocks.size()),
           .n_owned_blocks = std::count_if(s.blocks.begin(), s.blocks.end(),
@@ -316,6 +318,7 @@ bool Engine::find_room(const Sequence& s) {
   note_states();
   for (;;) {
     SequenceState next = state_of(s);
+    if (s.keep) next.n_tokens = std::max(next.n_tokens, s.keep->n_at_most(s));
     std::int64_t n_found = 0;
     if (!prefix_cache_->empty())
       n_found = prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes));
@@ -350,6 +353,7 @@ void Engine::preempt_youngest() {
   pool_->release(s->blocks);
   s->blocks.clear();
   s->n_computed = 0;
+  if (s->keep) s->keep->restore(*s);
   s->status = SequenceStatus::kWaiting;
   waiting_.push_back(std::move(s));
   monitor_.preempted();
@@ -384,7 +388,9 @@ void Engine::finish(Sequence& s, FinishReason reason) {
       s.result.regions = model_.model().find_regions(model_.tokenizer().decode(s.result.token_ids),
                                                      s.result.token_ids, s.plans);
     if (prefix_cache_->enabled())
-      prefix_cache_->put(key_of(s, s.n_computed, model_.info().n_position_axes), s.n_prompt, s.blocks);
+      prefix_cache_->put(
+          key_of(s, s.keep ? s.keep->n_publishable(s) : s.n_computed, model_.info().n_position_axes),
+          s.n_prompt, s.blocks);
   } catch (...) {
     fail_sequence(s, std::current_exception());
     return;

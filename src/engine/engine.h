@@ -22,11 +22,13 @@
 #include "base/metrics.h"
 #include "engine/block_pool.h"
 #include "engine/engine_monitor.h"
+#include "engine/image_token_choices.h"
 #include "engine/load.h"
 #include "engine/media_encoder.h"
 #include "engine/memory_budget.h"
 #include "engine/model_runner.h"
 #include "engine/prefix_cache.h"
+#include "engine/received_attention.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "engine/vision_embedding_cache.h"
@@ -87,8 +89,9 @@ class Engine {
                             TokenCallback on_token = {});
 
   /// Tower and projector alone, and one forward pass that returns the logits [T, V] of all rows, for reports
-  /// and parity. `observer` (may be null) sees all taps. Returned views live until the next call on this
-  /// engine; logits are in host memory, rows of the tower where the backend has them.
+  /// and parity. Where pictures keep some of their tokens: of all rows behind the last choice, at least the
+  /// last. `observer` (may be null) sees all taps. Returned views live until the next call on this engine;
+  /// logits are in host memory, rows of the tower where the backend has them.
   TensorView encode_media(std::span<const MediaItem> media, ExecObserver* observer);
   TensorView forward_prompt(const PreparedRequest& request, ExecObserver* observer);
   /// After forward_prompt: appends `ids` in one step and returns the logits [n, V] behind each of them. When
@@ -103,6 +106,8 @@ class Engine {
   void set_observer(ExecObserver* observer) noexcept { observer_ = observer; }
 
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
+  /// Blocks of the cache in use now, of kBlockTokens tokens each.
+  std::int64_t n_used_blocks() const noexcept { return pool_->n_blocks() - pool_->n_free(); }
   std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
   /// Of the last step(), and of all steps so far.
   const StepStats& last_step() const noexcept { return monitor_.last_step(); }
@@ -159,6 +164,13 @@ class Engine {
   void advance(std::size_t in_batch, const TensorView& logits, double ms);
   void accept_token(Sequence& s, std::span<const float> logits);
   void call_back();
+  // Pictures that keep some of their tokens: engine_image_tokens.cc
+  void drop_encoded_rows(Sequence& s);
+  bool drop_encoded_rows();
+  void drop_known_rows(Sequence& s);
+  void drop_cached_tokens(Sequence& s);
+  void own_blocks(Sequence& s, std::int64_t first, std::int64_t end);
+  CacheAttentionListener* listener_for(std::size_t first, std::size_t n);
   // The sequence of forward_prompt: engine_probe.cc
   void release_probe();
   TensorView run_probe(std::int64_t n_rows, ExecObserver* observer);
@@ -171,6 +183,7 @@ class Engine {
   MemoryBudget memory_;
   std::unique_ptr<PrefixCache> prefix_cache_;
   VisionEmbeddingCache vision_embeddings_;
+  ImageTokenChoices image_token_choices_;
   Scheduler scheduler_;
   std::unique_ptr<MediaEncoder> encoder_;
 
@@ -199,6 +212,7 @@ class Engine {
   Schedule schedule_;
   std::vector<InBatch> in_batch_;
   std::vector<SequenceRows> rows_;  // of in_batch_
+  ReceivedAttention received_attention_;
   std::vector<std::int32_t> probe_logit_rows_;
   std::vector<StepOutput> outputs_;  // the first n_outputs_ are this step's
   std::vector<Sequence*> output_sequences_;

@@ -25,8 +25,15 @@ TensorView Engine::run_probe(std::int64_t n_rows, ExecObserver* observer) {
   probe_logit_rows_.resize(static_cast<std::size_t>(n_rows));
   std::iota(probe_logit_rows_.begin(), probe_logit_rows_.end(), 0);
   const SequenceRows rows = s.rows(n_rows, model_.info().n_position_axes, probe_logit_rows_);
-  const TensorView logits = runner_->forward({&rows, 1}, observer);
+  received_attention_.clear();
+  if (s.keep) received_attention_.add(0, s, n_rows);
+  const TensorView logits =
+      runner_->forward({&rows, 1}, observer, received_attention_.empty() ? nullptr : &received_attention_);
   s.n_computed += n_rows;
+  if (s.keep) {
+    s.keep->end_step();
+    drop_cached_tokens(s);
+  }
   return logits;
 }
 
@@ -47,13 +54,18 @@ TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* 
     copy.pixels = Tensor::copy_of(item.pixels);
     copy.text_ids = item.text_ids;
     copy.fingerprint = item.fingerprint;
+    copy.image_tokens = item.image_tokens;
     s.media.push_back(std::move(copy));
   }
   s.media_rows.resize(s.media.size());
+  s.keep = ImageTokenKeep::make(s, model_.info().n_position_axes);
   encode(s, observer);
   probe_ = std::move(probe);
   try {
-    return run_probe(s.n_prompt, observer);
+    if (s.keep)
+      while (s.keep->n_schedulable(s) < s.n_tokens())
+        run_probe(s.keep->n_schedulable(s) - s.n_computed, observer);
+    return run_probe(s.n_tokens() - s.n_computed, observer);
   } catch (...) {
     release_probe();
     throw;

@@ -40,7 +40,8 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
       n_found_rows += item.plan.n_tokens;
       continue;
     }
-    to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
+    to_encode.push_back(
+        {item.plan, std::move(item.pixels), item.text_ids, item.fingerprint, item.image_tokens});
     places.push_back(i);
   }
   if (vision_embeddings_.enabled())
@@ -61,6 +62,7 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
     }
     TRIPTYCH_CHECK(first == rows.dim(0), "the tower gave {} rows, the plans say {}", rows.dim(0), first);
   }
+  if (s.keep) drop_encoded_rows(s);
   s.result.timings.encode_ms += ms_since(start);
 }
 
@@ -117,6 +119,7 @@ bool Engine::encode_running() {
   if (observer_ != nullptr) return encode_observed();
   for (;;) {
     encoder_->gather(running_);
+    if (!drop_encoded_rows()) return false;
     if (!encoder_->has_work()) return true;
     note_states();
     const StepBudget budget = scheduler_.budget(states_, true);
@@ -126,6 +129,7 @@ bool Engine::encode_running() {
                   encode_failures_);
     for (const MediaEncoder::Failure& failure : encode_failures_)
       fail_sequence(*failure.sequence, failure.error);
+    if (!drop_encoded_rows()) return false;
     encode_ms_ += scheduler_.now_ms() - start_ms;
     const bool cancelled = end_cancelled();
     const bool timed_out = end_timed_out();
@@ -194,8 +198,12 @@ void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) 
   s.n_computed += in_batch_[in_batch].n_rows;
   scheduler_.progress(s.ticket, s.n_computed);
   (s.n_computed > s.n_prompt ? s.result.timings.decode_ms : s.result.timings.prefill_ms) += ms;
-  if (rows_[in_batch].logit_rows.empty()) return;
   try {
+    if (s.keep) {
+      s.keep->end_step();
+      drop_cached_tokens(s);
+    }
+    if (rows_[in_batch].logit_rows.empty()) return;
     accept_token(s, {logits.cf32(), static_cast<std::size_t>(logits.numel())});
   } catch (...) {
     fail_sequence(s, std::current_exception());
@@ -216,7 +224,7 @@ bool Engine::run_apart() {
   if (!all) return false;
   for (std::size_t i = 0; i < rows_.size(); ++i) try {
       const Clock::time_point start = Clock::now();
-      const TensorView logits = runner_->forward({&rows_[i], 1}, observer_);
+      const TensorView logits = runner_->forward({&rows_[i], 1}, observer_, listener_for(i, 1));
       count_rows(1, i);
       advance(i, logits, ms_since(start));
     } catch (...) {
@@ -248,7 +256,7 @@ bool Engine::run_step() {
   const ProfileZone zone(any_prefill ? "prefill" : "decode");
   TensorView logits;
   try {
-    logits = runner_->forward(rows_, observer_);
+    logits = runner_->forward(rows_, observer_, listener_for(0, rows_.size()));
   } catch (...) {
     if (rows_.size() > 1) return run_apart();
     fail_sequence(*in_batch_[0].sequence, std::current_exception());

@@ -63,7 +63,8 @@ void MediaEncoder::gather(std::span<const std::unique_ptr<Sequence>> sequences) 
       if (cache_.enabled()) monitor_.looked_for_media(1, 0, 0);
       n_patches += item.plan.n_patches;
       next.targets.push_back({&s, m, next.items.size()});
-      next.items.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
+      next.items.push_back(
+          {item.plan, std::move(item.pixels), item.text_ids, item.fingerprint, item.image_tokens});
     }
   }
   if (!next.items.empty()) begin(std::move(next));

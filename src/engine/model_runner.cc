@@ -71,12 +71,12 @@ std::unique_ptr<EncodePass> ModelRunner::begin_encoding(std::vector<MediaItem> i
 }
 
 // The model on this batch, or what was recorded of an earlier step like it.
-TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
+TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer, CacheAttentionListener* listener) {
   const StepShape shape = {.n_rows = static_cast<std::int64_t>(batch.token_ids.size()),
                            .n_sequences = static_cast<std::int64_t>(batch.sequences.size())};
   const StepScope step(backend_, shape);
   const bool every_row_decodes = shape.n_rows == shape.n_sequences;
-  if (replay_steps_ && every_row_decodes && observer == nullptr && batch.media.empty())
+  if (replay_steps_ && every_row_decodes && observer == nullptr && listener == nullptr && batch.media.empty())
     return step_plans_.run(
         {.shape = shape,
          .n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
@@ -85,6 +85,7 @@ TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer) {
         [&](ExecContext& cx) { return forward_in(cx, batch); });
   arena_.reset();
   ExecContext cx(backend_, arena_, observer);
+  cx.set_cache_listener(listener);
   return forward_in(cx, batch);
 }
 
@@ -95,13 +96,14 @@ TensorView ModelRunner::forward_in(ExecContext& cx, const Batch& batch) {
   return logits;
 }
 
-TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer) {
+TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObserver* observer,
+                                CacheAttentionListener* listener) {
   const Batch batch = batch_.build(sequences, kv_cache_.get());
   token_rows_ = {static_cast<std::int64_t>(batch.token_ids.size()),
                  static_cast<std::int64_t>(batch.token_ids.size())};
   for (const SequenceRows& s : sequences)
     token_rows_.n_padded -= static_cast<std::int64_t>(s.token_ids.size());
-  const TensorView logits = run(batch, observe(observer, "language"));
+  const TensorView logits = run(batch, observe(observer, "language"), listener);
   if (numerics_) numerics_->check("logits", logits);
   return logits;
 }

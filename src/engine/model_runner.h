@@ -55,7 +55,9 @@ class ModelRunner {
   /// next call.
   /// Throws what the model throws; then, of the cache, only what the step was to write is lost: the same
   /// rows, or others in their place, may be run again.
-  TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer);
+  /// `listener` may be null; the bits are the same with one.
+  TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer,
+                     CacheAttentionListener* listener = nullptr);
 
   /// Of the last call of forward: rows of the batch, against the tokens of its sequences. Of the last call of
   /// encode_media: patches that the tower multiplied, against those of the items' pixels.
@@ -77,7 +79,7 @@ class ModelRunner {
 
  private:
   ExecObserver* observe(ExecObserver* wanted, std::string_view part);
-  TensorView run(const Batch& batch, ExecObserver* observer);
+  TensorView run(const Batch& batch, ExecObserver* observer, CacheAttentionListener* listener);
   TensorView forward_in(ExecContext& cx, const Batch& batch);
 
   const Model& model_;

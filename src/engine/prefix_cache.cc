@@ -11,7 +11,7 @@ namespace {
 bool same(const PrefixKey::Media& a, const PrefixKey::Media& b) {
   return a.run.first_prompt_row == b.run.first_prompt_row && a.run.n_rows == b.run.n_rows &&
          a.run.first_media_row == b.run.first_media_row && !a.fingerprint.empty() &&
-         a.fingerprint == b.fingerprint && a.text_ids == b.text_ids;
+         a.fingerprint == b.fingerprint && a.text_ids == b.text_ids && a.image_tokens == b.image_tokens;
 }
 
 std::size_t n_equal(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
@@ -24,7 +24,7 @@ std::vector<PrefixKey::Media> media_of(std::span<const MediaRun> runs, std::span
   std::vector<PrefixKey::Media> out;
   for (const MediaRun& run : runs) {
     const MediaItem& item = items[static_cast<std::size_t>(run.media_index)];
-    out.push_back({run, item.fingerprint, item.text_ids});
+    out.push_back({run, item.fingerprint, item.text_ids, item.image_tokens});
   }
   std::sort(out.begin(), out.end(),
             [](const auto& a, const auto& b) { return a.run.first_prompt_row < b.run.first_prompt_row; });

@@ -19,6 +19,7 @@ struct PrefixKey {
     MediaRun run;
     Fingerprint fingerprint;  // empty: unknown, equal to nothing
     std::vector<std::int32_t> text_ids;
+    ImageTokenOptions image_tokens;  // what stands behind it was computed with
   };
 
   std::vector<std::int32_t> tokens;     // [n]

@@ -149,6 +149,7 @@ std::vector<MediaPlan> LoadedModel::plan_all(const std::vector<MediaInput>& medi
   if (info.max_images >= 0 && static_cast<std::int64_t>(media.size()) > info.max_images)
     fail(ErrorCode::kInvalidArgument, "{} takes {} image{} in a prompt, got {}", info.architecture,
          info.max_images, info.max_images == 1 ? "" : "s", media.size());
+  options.image_tokens.validate();
   std::vector<MediaPlan> plans;
   for (const MediaInput& input : media) {
     if (input.frames.empty()) fail(ErrorCode::kInvalidArgument, "a video needs at least one frame");
@@ -179,6 +180,7 @@ void LoadedModel::complete(PreparedRequest& out, const std::vector<MediaInput>& 
     item.plan = plans[i];
     item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
     item.fingerprint = fingerprint_of(media[i], plans[i]);
+    item.image_tokens = options.image_tokens;
     if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
     out.media.push_back(std::move(item));
     out.image_decode_ms += media[i].decode_ms;

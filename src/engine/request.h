@@ -114,7 +114,8 @@ struct GenerationResult {
   std::string stop_string;            // the one that ended it, if any
   std::int64_t n_prompt_tokens = 0;
   std::int64_t n_image_tokens = 0;
-  std::int64_t n_reused_tokens = 0;  // of the prompt, found in the cache from an earlier request
+  std::int64_t n_dropped_image_tokens = 0;  // of them, those that did not stay (ImageTokenOptions)
+  std::int64_t n_reused_tokens = 0;         // of the prompt, found in the cache from an earlier request
   GenerationTimings timings;
 };
 

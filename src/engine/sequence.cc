@@ -48,6 +48,7 @@ SequenceRows Sequence::rows(std::int64_t n_rows, int n_axes, std::span<const std
           .positions = std::span(positions).subspan(first * axes, n * axes),
           .first_token = n_computed,
           .n_prompt = n_prompt,
+          .n_dropped = n_dropped,
           .first_cache_index = n_computed,
           .blocks = blocks,
           .logit_rows = logit_rows,

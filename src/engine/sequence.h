@@ -12,6 +12,7 @@
 
 #include "engine/answer_text.h"
 #include "engine/batch_builder.h"
+#include "engine/image_token_keep.h"
 #include "engine/request.h"
 #include "engine/request_times.h"
 #include "engine/sampling.h"
@@ -43,8 +44,11 @@ struct Sequence {
 
   std::vector<MediaItem> media;    // pixels go when an item is encoded
   std::vector<MediaRun> runs;      // where its rows stand for tokens of the prompt
-  std::vector<Tensor> media_rows;  // of each item [n_tokens, D]; empty: not encoded
+  std::vector<Tensor> media_rows;  // of each item [n_tokens, D], or what stays of it; empty: not encoded
   std::vector<MediaPlan> plans;    // of the media, also when they are gone
+
+  std::unique_ptr<ImageTokenKeep> keep;  // null: all tokens of the media stay
+  std::int64_t n_dropped = 0;            // tokens of the prompt that are not among `tokens`
 
   std::int64_t max_tokens = 0;  // of the answer
   std::unique_ptr<Sampler> sampler;

@@ -119,6 +119,8 @@ class Evaluation {
     Engine& engine = engine_for(requests);
     Engine* reference =
         options_.reference != nullptr ? &reference_engine(engine.max_context_tokens()) : nullptr;
+    if (!options_.media.image_tokens.keeps_all())
+      return score_behind_choices(requests, scores, engine, reference);
     for (std::size_t i = 0; i < requests.size(); ++i) {
       const std::vector<std::int32_t>& answer = answers_[i];
       const PromptLayout prompt = requests[i].layout;
@@ -134,6 +136,39 @@ class Evaluation {
         scores[i].sum_logprob += log_softmax_at(logits.row(at).cf32(), logits.dim(1), answer[t]);
         if (reference != nullptr) compare(expected.row(at), logits.row(at), scores[i]);
       }
+    }
+  }
+
+  // The same where the prompt comes in pieces: the answer in a step of its own, as it comes when it is
+  // generated.
+  void score_behind_choices(std::vector<PreparedRequest>& requests, std::vector<EvalScore>& scores,
+                            Engine& engine, Engine* reference) {
+    for (std::size_t i = 0; i < requests.size(); ++i) {
+      const std::vector<std::int32_t>& answer = answers_[i];
+      scores[i].n_answer_tokens = static_cast<std::int64_t>(answer.size());
+      if (answer.empty()) continue;
+      Tensor expected;
+      std::int64_t first_expected = 0;
+      if (reference != nullptr) {
+        PreparedRequest& request = requests[i];
+        const PromptLayout prompt = request.layout;
+        append_tokens(request.layout, answer, model_.info().n_position_axes);
+        for (MediaItem& item : request.media) item.image_tokens = {};  // with all tokens
+        expected = Tensor::copy_of(reference->forward_prompt(request, nullptr));
+        for (MediaItem& item : request.media) item.image_tokens = options_.media.image_tokens;
+        request.layout = prompt;
+        first_expected = static_cast<std::int64_t>(prompt.input_ids.size()) - 1;
+      }
+      const auto score = [&](const TensorView& logits, std::size_t t) {
+        scores[i].sum_logprob += log_softmax_at(logits.cf32(), logits.numel(), answer[t]);
+        if (reference != nullptr)
+          compare(expected.view().row(first_expected + static_cast<std::int64_t>(t)), logits, scores[i]);
+      };
+      const TensorView prompt_logits = engine.forward_prompt(requests[i], nullptr);
+      score(prompt_logits.row(prompt_logits.dim(0) - 1), 0);
+      if (answer.size() == 1) continue;
+      const TensorView logits = engine.forward_next(std::span(answer).first(answer.size() - 1), nullptr);
+      for (std::size_t t = 1; t < answer.size(); ++t) score(logits.row(static_cast<std::int64_t>(t) - 1), t);
     }
   }
 

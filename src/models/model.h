@@ -22,6 +22,7 @@
 #include "media/image.h"
 #include "media/region.h"
 #include "media/video_sampling.h"
+#include "models/image_tokens.h"
 #include "models/model_info.h"
 #include "tensor/tensor.h"
 #include "weights/weights.h"
@@ -41,10 +42,12 @@ struct MediaMeta {
   std::string name = {};  // file name as the user gave it, may be empty; Qwen-VL writes it into the prompt
 };
 
-/// Limits a user may override for families with dynamic resolution (0: the model's own).
+/// What a user wants of pictures and videos otherwise than the model says.
 struct MediaOptions {
+  // Limits of families with dynamic resolution (0: the model's own).
   std::int64_t min_pixels = 0;
   std::int64_t max_pixels = 0;
+  ImageTokenOptions image_tokens = {};
 };
 
 /// What becomes of a picture. Pure arithmetic on MediaMeta.
@@ -66,6 +69,7 @@ struct MediaItem {
   std::vector<std::int32_t> text_ids;  // ids of the user's text, only for families with media_text_tokenizer
   Fingerprint
       fingerprint;  // of what the tower sees beside text_ids; equal items give equal rows; empty: unknown
+  ImageTokenOptions image_tokens = {};  // how many of its rows stay in the prompt; no affair of the tower's
 };
 
 /// Consecutive media rows and where in the prompt they go.

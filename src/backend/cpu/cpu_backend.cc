@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/cached_tokens.h"
 #include "backend/cpu/linear.h"
 #include "backend/cpu/linear_groups.h"
 #include "backend/cpu/linear_s4.h"
@@ -228,6 +229,23 @@ class CpuBackend final : public Backend {
     submit_alone([this, &pages, layer, sequences, how, q, y, plan] {
       cpu::paged_attention(runtime_, pages, layer, sequences, how, q, y, plan);
     });
+  }
+  void key_norms(const KvCache& cache, int layer, std::span<const std::int32_t> slots,
+                 std::span<float> norms) override {
+    const auto& pages = static_cast<const CpuKvCache&>(cache);
+    const std::scoped_lock lock(mutex_);
+    cpu::key_norms(runtime_, pages, layer, slots, norms);
+  }
+  void add_received_attention(const KvCache& cache, int layer, const KvSequence& s, const CacheAttention& how,
+                              const TensorView& q, std::span<float> received) override {
+    const auto& pages = static_cast<const CpuKvCache&>(cache);
+    const std::scoped_lock lock(mutex_);
+    cpu::add_received_attention(runtime_, pages, layer, s, how, q, received);
+  }
+  void move_cached_tokens(KvCache& cache, std::span<const std::int32_t> from,
+                          std::span<const std::int32_t> to) override {
+    const std::scoped_lock lock(mutex_);
+    cpu::move_cached_tokens(runtime_, static_cast<CpuKvCache&>(cache), from, to);
   }
 
   void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,

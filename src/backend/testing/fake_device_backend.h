@@ -105,6 +105,22 @@ class FakeDeviceBackend final : public Backend {
             TensorView to) { compute_->paged_attention(cache, layer, sequences, how, from, to); },
         q, y);
   }
+  void key_norms(const KvCache& cache, int layer, std::span<const std::int32_t> slots,
+                 std::span<float> norms) override {
+    compute_->key_norms(cache, layer, slots, norms);
+  }
+  void add_received_attention(const KvCache& cache, int layer, const KvSequence& s, const CacheAttention& how,
+                              const TensorView& q, std::span<float> received) override {
+    run(
+        [&](const TensorView& from) {
+          compute_->add_received_attention(cache, layer, s, how, from, received);
+        },
+        q);
+  }
+  void move_cached_tokens(KvCache& cache, std::span<const std::int32_t> from,
+                          std::span<const std::int32_t> to) override {
+    compute_->move_cached_tokens(cache, from, to);
+  }
 
   void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                   TensorView& y) override {

@@ -1,0 +1,38 @@
+// Gathers, while a step runs, the attention that keys in the cache receive from rows of text, for sequences
+// that choose their image tokens by it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/exec_context.h"
+#include "engine/image_token_keep.h"
+
+namespace triptych {
+
+class ReceivedAttention final : public CacheAttentionListener {
+ public:
+  /// For a new step.
+  void clear() { parts_.clear(); }
+  /// The step's sequence `index` is `s` with its next n_rows rows. `s` must have an ImageTokenKeep; nothing
+  /// is noted when it wants no attention of these rows.
+  void add(std::size_t index, Sequence& s, std::int64_t n_rows);
+  bool empty() const noexcept { return parts_.empty(); }
+
+  void on_cache_attention(Backend& backend, const KvCache& cache, int layer,
+                          std::span<const KvSequence> sequences, const CacheAttention& how,
+                          const TensorView& q) override;
+
+ private:
+  struct Part {
+    std::size_t index = 0;
+    std::int64_t first_row = 0;  // of the sequence's rows in the step
+    std::int64_t n_rows = 0;
+    std::span<float> received;  // by token of the sequence
+  };
+  std::vector<Part> parts_;
+};
+
+}  // namespace triptych
