@@ -120,7 +120,7 @@ class LoadedModel {
   std::vector<MediaPlan> plan_all(const std::vector<MediaInput>& media, const MediaOptions& options) const;
   /// Expands the token ids and preprocesses the media.
   void complete(PreparedRequest& out, const std::vector<MediaInput>& media, std::span<const MediaPlan> plans,
-                std::string_view user_text) const;
+                const MediaOptions& options, std::string_view user_text) const;
   std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans,
                                      std::span<const MediaPlan> plans) const;
 

@@ -167,7 +167,8 @@ std::vector<MediaPlan> LoadedModel::plan_all(const std::vector<MediaInput>& medi
 }
 
 void LoadedModel::complete(PreparedRequest& out, const std::vector<MediaInput>& media,
-                           std::span<const MediaPlan> plans, std::string_view user_text) const {
+                           std::span<const MediaPlan> plans, const MediaOptions& options,
+                           std::string_view user_text) const {
   out.layout = model_->expand_prompt(out.token_ids, plans);
   if (static_cast<std::int64_t>(out.layout.input_ids.size()) >
       info().max_context_tokens)  // before any pixels
@@ -196,7 +197,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
   out.prompt = to_text(spans);
   const std::vector<MediaPlan> plans = plan_all(media, options);
   out.token_ids = tokenize(with_video_texts(*model_, spans, plans), plans);
-  complete(out, media, plans, user_text);
+  complete(out, media, plans, options, user_text);
   return out;
 }
 
@@ -205,7 +206,7 @@ PreparedRequest LoadedModel::prepare_ids(std::vector<std::int32_t> ids, const st
   PreparedRequest out;
   out.arrival = Clock::now();
   out.token_ids = std::move(ids);
-  complete(out, media, plan_all(media, options), {});
+  complete(out, media, plan_all(media, options), options, {});
   return out;
 }
 
