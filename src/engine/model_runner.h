@@ -40,6 +40,10 @@ class ModelRunner {
   /// Throws what the model throws; then, of the cache, only what the step was to write is lost: the same
   /// rows, or others in their place, may be run again.
   TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer);
+  /// The same without some layers (ascending), for drafts: logits of every row. Keys and values of the other
+  /// layers are written where the rows say, for the rows to come of the same draft.
+  TensorView forward_draft(std::span<const SequenceRows> sequences,
+                           std::span<const std::int32_t> skipped_layers);
 
   /// Steps so far that were recorded, and that a record served without the model's code.
   std::int64_t n_recorded_steps() const noexcept { return step_plans_.n_recorded(); }
