@@ -48,6 +48,8 @@ struct Result {
   std::int64_t n_image_tokens = 0;         // of the prompt, those of pictures and videos
   std::int64_t n_reused_tokens = 0;        // of the prompt, found in the prefix cache
   Timings timings;
+  std::int64_t n_drafted_tokens = 0;   // judged beside the answer's own, with SpeculativeOptions
+  std::int64_t n_accepted_tokens = 0;  // of them, those that became the answer's
 };
 
 }  // namespace triptych::api

@@ -121,6 +121,15 @@ triptych::Region to_inner(const Region& region) {
   return out;
 }
 
+triptych::SpeculativeOptions to_inner(const SpeculativeOptions& options) {
+  triptych::SpeculativeOptions out;
+  out.method = parse_speculation_method(options.method);
+  out.num_speculative_tokens = options.num_speculative_tokens;
+  out.prompt_lookup_max = options.prompt_lookup_max;
+  out.prompt_lookup_min = options.prompt_lookup_min;
+  return out;
+}
+
 triptych::EngineOptions to_inner(const EngineOptions& options) {
   triptych::EngineOptions out;
   out.max_context_tokens = options.max_context_tokens;
@@ -135,6 +144,7 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
   out.replay_steps = options.replay_steps;
   out.vision_embedding_cache_bytes = options.vision_cache_bytes;
   out.max_cached_prefixes = options.max_cached_prefixes;
+  out.speculation = to_inner(options.speculation);
   return out;
 }
 
@@ -177,6 +187,8 @@ Result to_public(GenerationResult&& result) {
   out.timings = {.encode_ms = result.timings.encode_ms,
                  .prefill_ms = result.timings.prefill_ms,
                  .decode_ms = result.timings.decode_ms};
+  out.n_drafted_tokens = result.n_drafted_tokens;
+  out.n_accepted_tokens = result.n_accepted_tokens;
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "cli/picture_file.h"
 #include "cli/profile_output.h"
 #include "cli/prompt_flags.h"
+#include "cli/speculation_flags.h"
 
 namespace triptych::cli {
 
@@ -24,6 +25,7 @@ struct RunFlags {
   ModelFlags model;
   ContextFlags context;
   bool replay_steps = true;
+  SpeculationFlags speculation;
   SamplingFlags sampling;
   ConstraintFlags constraint;
   MediaFlags media;

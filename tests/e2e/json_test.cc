@@ -117,6 +117,10 @@ TEST(Json, Bench) {
   EXPECT_EQ(bench({"--compare", (scratch.path() / "earlier.json").string()}, "bench")["compared"].size(), 1U);
   EXPECT_EQ(bench({"--weights", "fp32,int8"}, "bench_sweep")["runs"].size(), 2U);
   document_of({"bench", "--limits", "--threads", "1", "--json"}, "bench_limits");
+  const json drafts = document_of({"bench", kModel.string(), "--speculative", "ngram", "--prompt-tokens",
+                                   "120", "--decode", "60", "--repeat", "1", "--json"},
+                                  "bench_speculation");
+  for (const json& trace : drafts["traces"]) EXPECT_TRUE(trace["same_answers"]) << trace;
 }
 
 TEST(Json, CompletionAndHelp) {
