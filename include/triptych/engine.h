@@ -17,6 +17,17 @@
 
 namespace triptych::api {
 
+/// Tokens of an answer that are drafted cheaply and judged by the model together. Answers are those without,
+/// save last bits of sums that are computed together. Named as in vLLM's --speculative-config.
+struct SpeculativeOptions {
+  /// "none"; "ngram": what followed where the last tokens stood before, in prompt and answer; "self-draft":
+  /// the model without the layers that its config.json says it can do without.
+  std::string method = "none";
+  int num_speculative_tokens = 8;  // drafted at once, at most; [1, 32]
+  int prompt_lookup_max = 4;       // "ngram": last tokens that are looked for
+  int prompt_lookup_min = 2;       // and at least so many
+};
+
 struct EngineOptions {
   std::int64_t max_context_tokens = 0;   // of a sequence; 0: the model's own limit
   std::int64_t kv_cache_tokens = 0;      // of all sequences together; 0: max_context_tokens
@@ -41,6 +52,7 @@ struct EngineOptions {
   /// Of weights, cache, scratch memory and pictures together; a request that could never fit is refused by
   /// submit. 0: none.
   std::size_t memory_limit_bytes = 0;
+  SpeculativeOptions speculation = {};
 };
 
 /// One token of an answer while it is made.

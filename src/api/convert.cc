@@ -127,6 +127,15 @@ triptych::Region to_inner(const Region& region) {
   return out;
 }
 
+triptych::SpeculativeOptions to_inner(const SpeculativeOptions& options) {
+  triptych::SpeculativeOptions out;
+  out.method = parse_speculation_method(options.method);
+  out.num_speculative_tokens = options.num_speculative_tokens;
+  out.prompt_lookup_max = options.prompt_lookup_max;
+  out.prompt_lookup_min = options.prompt_lookup_min;
+  return out;
+}
+
 triptych::EngineOptions to_inner(const EngineOptions& options) {
   triptych::EngineOptions out;
   out.max_context_tokens = options.max_context_tokens;
@@ -146,6 +155,7 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
   out.priority_aging_ms = options.priority_aging_ms;
   out.tenant_weights = options.tenant_weights;
   out.memory_limit_bytes = options.memory_limit_bytes;
+  out.speculation = to_inner(options.speculation);
   return out;
 }
 
@@ -199,6 +209,8 @@ Result to_public(GenerationResult&& result) {
                  .first_token_ms = t.first_token_ms,
                  .inter_token_ms = t.inter_token_ms,
                  .total_ms = t.total_ms};
+  out.n_drafted_tokens = result.n_drafted_tokens;
+  out.n_accepted_tokens = result.n_accepted_tokens;
   return out;
 }
 

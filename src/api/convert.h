@@ -16,6 +16,8 @@ SamplingParams to_public(const triptych::SamplingParams& params);
 triptych::MediaOptions to_inner(const MediaOptions& options);
 triptych::VideoOptions to_inner(const VideoOptions& options);
 triptych::Region to_inner(const Region& region);
+/// Throws Error for a method that is no word for one.
+triptych::SpeculativeOptions to_inner(const SpeculativeOptions& options);
 /// Throws Error for a kv_cache_dtype that is no word for one.
 triptych::EngineOptions to_inner(const EngineOptions& options);
 TokenEvent to_public(const triptych::TokenEvent& event);

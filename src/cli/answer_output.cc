@@ -62,6 +62,10 @@ JsonOut answer_json(const api::Model& model, const api::Result& result, double f
                   {"reused_tokens", result.n_reused_tokens},
                   {"image_tokens", result.n_image_tokens},
                   {"completion_tokens", result.token_ids.size()}};
+  if (result.n_drafted_tokens > 0) {
+    out["usage"]["accepted_prediction_tokens"] = result.n_accepted_tokens;
+    out["usage"]["rejected_prediction_tokens"] = result.n_drafted_tokens - result.n_accepted_tokens;
+  }
   const api::Timings& t = result.timings;
   out["timings"] = {{"first_token_ms", first_token_ms},
                     {"image_decode_ms", t.image_decode_ms},
@@ -123,12 +127,16 @@ std::string region_legend(std::span<const api::Region> regions) {
 
 std::string answer_summary(const api::Result& result, double first_token_ms) {
   const api::Timings& t = result.timings;
+  std::string drafted;
+  if (result.n_drafted_tokens > 0)
+    drafted =
+        fmt::format(", {} of {} drafted tokens right", result.n_accepted_tokens, result.n_drafted_tokens);
   return fmt::format(
       "{} prompt tokens ({} of pictures), {} answer tokens, {}; first token {}, pictures {}, prompt {}, "
-      "answer {} ({:.1f} tokens/s)",
+      "answer {} ({:.1f} tokens/s){}",
       result.n_prompt_tokens, result.n_image_tokens, result.token_ids.size(), to_string(result.finish_reason),
       format_ms(std::max(first_token_ms, 0.0)), format_ms(t.encode_ms), format_ms(t.prefill_ms),
-      format_ms(t.decode_ms), tokens_per_s(result.token_ids.size(), t.decode_ms));
+      format_ms(t.decode_ms), tokens_per_s(result.token_ids.size(), t.decode_ms), drafted);
 }
 
 std::string logprob_table(const api::Model& model, const api::Result& result) {

@@ -6,11 +6,13 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "api/convert.h"
 #include "base/error.h"
 #include "benchmark/bench.h"
 #include "benchmark/bench_compare.h"
 #include "benchmark/bench_html.h"
 #include "benchmark/bench_report.h"
+#include "benchmark/bench_speculation.h"
 #include "benchmark/dispatch_cost.h"
 #include "benchmark/published_shapes.h"
 #include "cli/bench_memory.h"
@@ -20,8 +22,10 @@
 #include "cli/help_tree.h"
 #include "cli/json_output.h"
 #include "cli/output_file.h"
+#include "cli/speculation_flags.h"
 #include "io/mapped_file.h"
 #include "report/machine.h"
+#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {
@@ -39,6 +43,7 @@ struct BenchFlags {
   bool limits = false, json = false;
   MemoryFlags memory;
   ServeFlags serve;
+  SpeculationFlags speculation;
 };
 
 std::vector<std::string> split_at_commas(const std::string& text) {
@@ -141,9 +146,75 @@ std::vector<BenchRun> run_all_formats(const BenchFlags& flags, std::optional<Dis
   return runs;
 }
 
+JsonOut speculation_json(const BenchFlags& flags, const std::string& model, const std::string& weights,
+                         const SpeculationBenchOptions& options,
+                         const std::vector<SpeculationTrace>& traces) {
+  JsonOut out = json_document("bench_speculation", {{"model", model},
+                                                    {"weights", weights},
+                                                    {"kv_cache_dtype", to_string(options.kv_cache_dtype)},
+                                                    {"method", flags.speculation.options.method},
+                                                    {"sequences", options.n_sequences},
+                                                    {"prompt_tokens", options.prompt_tokens},
+                                                    {"decode_tokens", options.decode_tokens}});
+  out["traces"] = JsonOut::array();
+  for (const SpeculationTrace& trace : traces)
+    out["traces"].push_back({{"name", trace.name},
+                             {"tokens_per_s", trace.tokens_per_s},
+                             {"plain_tokens_per_s", trace.plain_tokens_per_s},
+                             {"speedup", trace.speedup},
+                             {"lowest_speedup", trace.lowest_speedup},
+                             {"highest_speedup", trace.highest_speedup},
+                             {"drafted_tokens", trace.n_drafted},
+                             {"accepted_tokens", trace.n_accepted},
+                             {"same_answers", trace.is_same}});
+  return out;
+}
+
+// --speculative: answers with and without drafts, in turn. Exit code 1 when one was not the same.
+int bench_speculation(const BenchFlags& flags) {
+  flags.speculation.check();
+  std::string description;
+  const auto model = make_model(flags, description);
+  const SpeculationBenchOptions options{
+      .speculation = api::to_inner(flags.speculation.options),
+      .prompt_tokens = flags.options.prompt_tokens,
+      .decode_tokens = flags.options.decode_tokens,
+      .n_repeats = flags.options.n_repeats,
+      .n_sequences = std::max(1, flags.options.n_batch),
+      .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(model->auto_kv_dtype()),
+      .replay_steps = flags.options.replay_steps};
+  const std::vector<SpeculationTrace> traces = run_speculation_bench(*model, options);
+  const std::string weights = weight_words(flags.model, *model).weights;
+  if (flags.json) {
+    print_json(speculation_json(flags, description, weights, options, traces));
+  } else {
+    std::printf("%s, weights %s, %s, answers of %lld tokens to prompts of %lld, %d at once\n\n",
+                one_line(description).c_str(), weights.c_str(), flags.speculation.options.method.c_str(),
+                static_cast<long long>(options.decode_tokens), static_cast<long long>(options.prompt_tokens),
+                options.n_sequences);
+    TextTable table({{"answers", Align::kLeft},
+                     {"tokens/s"},
+                     {"without"},
+                     {"speedup"},
+                     {"range"},
+                     {"drafted"},
+                     {"right"}});
+    for (const SpeculationTrace& t : traces)
+      table.add_row({t.name, fmt::format("{:.1f}", t.tokens_per_s),
+                     fmt::format("{:.1f}", t.plain_tokens_per_s), fmt::format("{:.3f}", t.speedup),
+                     fmt::format("{:.3f} to {:.3f}", t.lowest_speedup, t.highest_speedup),
+                     std::to_string(t.n_drafted), std::to_string(t.n_accepted)});
+    std::fputs(table.render().c_str(), stdout);
+  }
+  const bool all_same = std::all_of(traces.begin(), traces.end(), [](const auto& t) { return t.is_same; });
+  if (!all_same) std::fputs("triptych: an answer with drafts is not the one without\n", stderr);
+  return all_same ? kExitOk : kExitCheckFailed;
+}
+
 int bench_model(BenchFlags flags) {
   if (flags.model.model.empty() && flags.shapes.empty())
     fail(ErrorCode::kInvalidArgument, "a MODEL, --shapes NAME or --limits is needed");
+  if (flags.speculation.wanted()) return bench_speculation(flags);
   choose(flags.only, flags.options);
   flags.options.media = flags.media.inner_options();
   if (flags.html) {
@@ -194,7 +265,7 @@ void check_alone(const BenchFlags& flags) {
   const char* other = flags.memory.wanted()  ? "--memory"
                       : flags.serve.wanted() ? "--serve-trace and --make-trace"
                                              : "--limits";
-  const auto refuse = [other](const char* flag, bool given) {
+  const auto refuse = [&other](const char* flag, bool given) {
     if (given) fail(ErrorCode::kInvalidArgument, "{} does not go with {}", flag, other);
   };
   if (flags.memory.wanted()) refuse("--serve-trace", flags.serve.wanted());
@@ -208,6 +279,14 @@ void check_alone(const BenchFlags& flags) {
     refuse("--only", !flags.only.empty());
   }
   if (limits) refuse("--shapes", !flags.shapes.empty());
+  if (flags.memory.wanted() || limits) refuse("--speculative", flags.speculation.wanted());
+  if (flags.speculation.wanted()) {
+    other = "--speculative";
+    refuse("--html", flags.html.has_value());
+    refuse("--compare", !flags.compare.empty());
+    refuse("--only", !flags.only.empty());
+    refuse("--parts", flags.options.parts);
+  }
   if (flags.memory.wanted()) return;
   if (flags.memory.write_trace) fail(ErrorCode::kInvalidArgument, "--trace-allocations goes with --memory");
   if (!flags.memory.trace_file.empty())
@@ -295,6 +374,7 @@ void add_bench_command(CLI::App& program, Action& action) {
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
   flags->memory.add_to(app);
   flags->serve.add_to(app);
+  flags->speculation.add_to(app);
   add_json_flag(app, flags->json, "Print one JSON object instead of a table");
   show_first(app, {"shapes", "weights", "prompt-tokens", "decode", "json"});
   std::string footer = "Shapes:\n";
@@ -314,6 +394,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       "  triptych bench MODEL --weights int8 --html report.html\n"
       "  triptych bench --make-trace t.jsonl --requests 96 --seed 1\n"
       "  triptych bench MODEL --serve-trace t.jsonl --clients 16\n"
+      "  triptych bench --shapes llava-1.5-7b --weights int4:g128 --speculative ngram --decode 128\n"
       "  triptych bench --memory\n"
       "  triptych bench --limits";
   app.footer(footer);

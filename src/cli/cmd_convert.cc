@@ -1,4 +1,6 @@
 // triptych convert: quantizes a checkpoint once and stores it ready made.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 #include <chrono>
@@ -23,17 +25,20 @@
 namespace triptych::cli {
 namespace {
 
+constexpr std::size_t kSelfDraftPictures = 8;  // a prompt of each stays in memory during the search
+
 struct ConvertFlags {
   ModelFlags model;
   std::string out;
   bool force = false;
   std::string calibrate;
   std::size_t n_samples = 32;
+  std::string self_draft;
   bool json = false;
 };
 
 // The pictures of a folder in the order of their names, n at most.
-std::vector<MediaInput> read_calibration_pictures(const std::string& folder, std::size_t n) {
+std::vector<MediaInput> read_pictures_of(const char* flag, const std::string& folder, std::size_t n) {
   static constexpr std::string_view kEndings[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp",
                                                   ".gif", ".tif", ".tiff", ".ppm"};
   std::error_code error;
@@ -44,10 +49,10 @@ std::vector<MediaInput> read_calibration_pictures(const std::string& folder, std
     if (std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings))
       names.push_back(it->path().string());
   }
-  if (error) fail(ErrorCode::kIo, "--calibrate {}: {}", folder, error.message());
+  if (error) fail(ErrorCode::kIo, "{} {}: {}", flag, folder, error.message());
   if (names.empty())
-    fail(ErrorCode::kInvalidArgument,
-         "--calibrate {}: no picture in it (png, jpeg, webp, bmp, gif, tiff, ppm)", folder);
+    fail(ErrorCode::kInvalidArgument, "{} {}: no picture in it (png, jpeg, webp, bmp, gif, tiff, ppm)", flag,
+         folder);
   std::sort(names.begin(), names.end());
   names.resize(std::min(names.size(), n));
   std::vector<MediaInput> out;
@@ -60,6 +65,15 @@ std::vector<MediaInput> read_calibration_pictures(const std::string& folder, std
   return out;
 }
 
+void print_self_draft(const SelfDraft& draft) {
+  if (draft.skipped_layers.empty()) {
+    std::printf("self-draft: with no layer left out is a draft expected to gain\n");
+    return;
+  }
+  std::printf("self-draft: without layers %s %.1f %% of the tokens are the same\n",
+              fmt::format("{}", fmt::join(draft.skipped_layers, ", ")).c_str(), 100 * draft.acceptance);
+}
+
 void print_report(const ConvertFlags& flags, const ConvertReport& report, double seconds) {
   if (flags.json) {
     JsonOut out = json_document("convert");
@@ -70,6 +84,9 @@ void print_report(const ConvertFlags& flags, const ConvertReport& report, double
     out["files_copied"] = report.n_files;
     out["source_bytes"] = report.source_bytes;
     out["written_bytes"] = report.written_bytes;
+    if (!flags.self_draft.empty())
+      out["self_draft"] = {{"skipped_layers", report.self_draft.skipped_layers},
+                           {"acceptance", report.self_draft.acceptance}};
     out["seconds"] = seconds;
     print_json(out);
     return;
@@ -80,6 +97,7 @@ void print_report(const ConvertFlags& flags, const ConvertReport& report, double
       one_line(flags.out).c_str(), report.n_linears, report.n_tensors, report.n_files,
       format_bytes(static_cast<double>(report.source_bytes)).c_str(),
       format_bytes(static_cast<double>(report.written_bytes)).c_str(), seconds);
+  if (!flags.self_draft.empty()) print_self_draft(report.self_draft);
   if (report.left_out_golden)
     std::printf(
         "golden.json is left out: its values are those of the weights as they were; triptych verify OUT "
@@ -106,8 +124,17 @@ int convert(const ConvertFlags& flags) {
     if (options.load.static_vision_inputs == false)
       fail(ErrorCode::kInvalidArgument, "--calibrate finds what --vision-activations dynamic does not use");
     options.load.static_vision_inputs.reset();
-    options.calibration_pictures = read_calibration_pictures(flags.calibrate, flags.n_samples);
+    options.calibration_pictures = read_pictures_of("--calibrate", flags.calibrate, flags.n_samples);
   }
+  if (!flags.self_draft.empty())
+    options.self_draft_pictures = read_pictures_of("--self-draft", flags.self_draft, kSelfDraftPictures);
+  std::optional<ProgressBar> self_draft_bar;
+  options.self_draft_progress = [&](std::int64_t n_done, std::int64_t n_passes) {
+    if (Interrupt::take()) throw Interrupted();
+    if (flags.model.quiet) return;
+    if (!self_draft_bar) self_draft_bar.emplace("layers of drafts, passes at most", n_passes);
+    self_draft_bar->update(n_done);
+  };
   options.load.progress = [&](std::int64_t done_bytes, std::int64_t total_bytes) {
     if (Interrupt::take()) throw Interrupted();
     bar(done_bytes, total_bytes);
@@ -116,6 +143,7 @@ int convert(const ConvertFlags& flags) {
   try {
     const ConvertReport report = convert_checkpoint(flags.model.model, flags.out, options);
     bar.erase();
+    self_draft_bar.reset();
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     print_report(flags, report, seconds);
   } catch (const Interrupted&) {
@@ -143,6 +171,11 @@ void add_convert_command(CLI::App& program, Action& action) {
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}).description(""))
       ->capture_default_str()
       ->type_name("N");
+  app.add_option("--self-draft", flags->self_draft,
+                 "Folder of pictures: find the layers that drafts of --speculative self-draft may leave out, "
+                 "by answers "
+                 "about the first eight, and store them")
+      ->type_name("DIR");
   add_json_flag(app, flags->json);
   show_first(app, {"weights", "force", "calibrate", "json"});
   app.footer(

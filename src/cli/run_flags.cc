@@ -123,6 +123,7 @@ void RunFlags::add_to(CLI::App& app) {
   add_batch_flags(app, *this);
   context.add_to(app);
   add_enforce_eager(app, replay_steps);
+  speculation.add_to(app);
   add_json_flag(app, json, "Print one JSON object (in a chat one line per answer) instead of text");
   app.add_option("--draw", draw, "Draw the boxes and points that the answer names on its picture, as PNG")
       ->type_name("FILE")
@@ -154,6 +155,7 @@ void RunFlags::check() {
   check_stdin(*this);
   check_draw(*this);
   sampling.check();
+  speculation.check();
   media.check_values();
   // In a chat a video may come later, and lines of a batch name theirs.
   const char* flag = video_flag(video);
@@ -182,7 +184,8 @@ std::vector<NamedPath> RunFlags::inputs() const {
 api::EngineOptions RunFlags::engine_options() const {
   api::EngineOptions out{.max_context_tokens = context.ctx_size_tokens,
                          .kv_cache_dtype = context.kv_cache_dtype,
-                         .replay_steps = replay_steps};
+                         .replay_steps = replay_steps,
+                         .speculation = speculation.options};
   scheduler.fill(out);
   return out;
 }

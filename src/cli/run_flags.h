@@ -13,6 +13,7 @@
 #include "cli/profile_output.h"
 #include "cli/prompt_flags.h"
 #include "cli/scheduler_flags.h"
+#include "cli/speculation_flags.h"
 
 namespace triptych::cli {
 
@@ -25,6 +26,7 @@ struct RunFlags {
   ModelFlags model;
   ContextFlags context;
   bool replay_steps = true;
+  SpeculationFlags speculation;
   SamplingFlags sampling;
   ConstraintFlags constraint;
   MediaFlags media;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "engine/calibrate.h"
 #include "engine/packed_directory.h"
+#include "engine/self_draft.h"
 #include "io/mapped_file.h"
 #include "io/safetensors_stream.h"
 
@@ -185,6 +186,16 @@ ActivationQuantMap find_activation_quants(const fs::path& from, const ConvertOpt
   return calibrate_inputs(*model, options.calibration_pictures, options.calibration_progress);
 }
 
+// As the new directory will be used.
+SelfDraft search_self_draft(const fs::path& directory, const ConvertOptions& options) {
+  LoadOptions load;
+  load.n_threads = options.load.n_threads;
+  load.pin_threads = options.load.pin_threads;
+  load.links = options.load.links;
+  const auto model = LoadedModel::open(directory, load);
+  return find_self_draft(*model, options.self_draft_pictures, {}, options.self_draft_progress);
+}
+
 }  // namespace
 
 // Replacing is for what this program wrote: a slip of the finger must not cost a folder of something else.
@@ -261,13 +272,20 @@ ConvertReport convert_checkpoint(const fs::path& from, const fs::path& to, const
   packed.index_digest = digest_hex(std::as_bytes(std::span(index)));
   Json config = checkpoint.config();
   config["quantization_config"] = packed.to_json();
+  config.erase("self_draft");
   write_text_file(directory.path() / "config.json", config.dump(2) + "\n");
   ConvertReport report{.n_linears = writer.index().linears.size(),
                        .n_tensors = writer.n_tensors(),
                        .n_files = 0,
                        .source_bytes = checkpoint.weights().total_bytes(),
-                       .written_bytes = writer.data_bytes()};
+                       .written_bytes = writer.data_bytes(),
+                       .self_draft = {}};
   copy_small_files(checkpoint, checkpoint.directory(), directory.path(), options.load.links, 0, report);
+  if (!options.self_draft_pictures.empty()) {
+    report.self_draft = search_self_draft(directory.path(), options);
+    config["self_draft"] = to_json(report.self_draft);
+    write_text_file(directory.path() / "config.json", config.dump(2) + "\n");
+  }
   directory.move_to(target);
   return report;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -104,6 +105,11 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
                          .replay_steps = options_.replay_steps,
                          .check_numerics = model.checks_numerics()});
   pool_ = std::make_unique<BlockPool>(runner_->kv_cache());
+  if (options_.speculation.method != SpeculationMethod::kNone) {
+    speculator_ = std::make_unique<Speculator>(options_.speculation, model, *runner_);
+    judged_rows_.resize(static_cast<std::size_t>(options_.speculation.num_speculative_tokens) + 1);
+    std::iota(judged_rows_.begin(), judged_rows_.end(), 0);
+  }
   prefix_cache_ = std::make_unique<PrefixCache>(
       *pool_, static_cast<std::size_t>(options_.max_cached_prefixes), info.max_shareable_tokens);
   encoder_ = std::make_unique<MediaEncoder>(
@@ -143,6 +149,7 @@ RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, 
   s->times.submitted(request.arrival);
   s->result.timings.image_decode_ms = request.image_decode_ms;
   s->result.timings.preprocess_ms = request.preprocess_ms;
+  if (speculator_) s->draft = speculator_->start(*s);
   s->result.n_prompt_tokens = s->n_prompt;
   for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
   s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
@@ -372,12 +379,14 @@ StepOutput& Engine::output_of(Sequence& s) {
   if (n_outputs_ == outputs_.size()) {
     outputs_.emplace_back();
     output_sequences_.emplace_back();
+    n_called_back_.emplace_back();
   }
   StepOutput& out = outputs_[n_outputs_];
   out.id = s.id;
   out.events.clear();
   out.finish_reason.reset();
   out.error.reset();
+  n_called_back_[n_outputs_] = 0;
   output_sequences_[n_outputs_++] = &s;
   return out;
 }

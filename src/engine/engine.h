@@ -31,6 +31,7 @@
 #include "engine/received_attention.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "engine/vision_embedding_cache.h"
 
 namespace triptych {
@@ -46,6 +47,7 @@ struct EngineOptions {
   // Records a decode step of each shape once and replays it; false: every step goes through the model's code.
   // The bits are the same.
   bool replay_steps = true;
+  SpeculativeOptions speculation = {};  // tokens that are drafted and judged together
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
   int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
@@ -97,6 +99,9 @@ class Engine {
   /// After forward_prompt: appends `ids` in one step and returns the logits [n, V] behind each of them. When
   /// it throws nothing was appended.
   TensorView forward_next(std::span<const std::int32_t> ids, ExecObserver* observer);
+  /// After forward_prompt: logits [n, V] behind each of `ids` without some layers (ascending), whose keys and
+  /// values stay as they are. The sequence does not go on.
+  TensorView forward_draft(std::span<const std::int32_t> ids, std::span<const std::int32_t> skipped_layers);
   TensorView forward_next(std::int32_t id, ExecObserver* observer) {
     return forward_next(std::span(&id, 1), observer);
   }
@@ -125,6 +130,10 @@ class Engine {
   /// Steps so far that were recorded, and that a record served without the model's code.
   std::int64_t n_recorded_steps() const noexcept { return runner_->n_recorded_steps(); }
   std::int64_t n_replayed_steps() const noexcept { return runner_->n_replayed_steps(); }
+  /// Drafts so far, of all requests; nothing without speculation.
+  SpeculationCounts speculation_counts() const {
+    return speculator_ ? speculator_->counts() : SpeculationCounts{};
+  }
   /// Arena allocations so far; constant once warm.
   std::int64_t n_arena_allocations() const noexcept { return runner_->n_arena_allocations(); }
 
@@ -163,7 +172,13 @@ class Engine {
   void encode(Sequence& s, ExecObserver* observer);
   void advance(std::size_t in_batch, const TensorView& logits, double ms);
   void accept_token(Sequence& s, std::span<const float> logits);
-  void call_back();
+  void call_back(std::size_t output);
+  // Drafts: engine_speculation.cc
+  void propose_drafts();
+  void drop_drafts();
+  void give_back_blocks(Sequence& s, std::int64_t n_tokens);
+  void note_step_cost(double ms);
+  void accept_rows(Sequence& s, const TensorView& logits);
   // Pictures that keep some of their tokens: engine_image_tokens.cc
   void drop_encoded_rows(Sequence& s);
   bool drop_encoded_rows();
@@ -173,7 +188,8 @@ class Engine {
   CacheAttentionListener* listener_for(std::size_t first, std::size_t n);
   // The sequence of forward_prompt: engine_probe.cc
   void release_probe();
-  TensorView run_probe(std::int64_t n_rows, ExecObserver* observer);
+  TensorView run_probe(std::int64_t n_rows, ExecObserver* observer,
+                       std::span<const std::int32_t> skipped_layers = {});
 
   LoadedModel& model_;
   EngineOptions options_;
@@ -182,6 +198,7 @@ class Engine {
   std::unique_ptr<BlockPool> pool_;
   MemoryBudget memory_;
   std::unique_ptr<PrefixCache> prefix_cache_;
+  std::unique_ptr<Speculator> speculator_;  // null: nothing is drafted
   VisionEmbeddingCache vision_embeddings_;
   ImageTokenChoices image_token_choices_;
   Scheduler scheduler_;
@@ -213,9 +230,13 @@ class Engine {
   std::vector<InBatch> in_batch_;
   std::vector<SequenceRows> rows_;  // of in_batch_
   ReceivedAttention received_attention_;
+  std::vector<Speculator::Candidate> candidates_;
+  std::vector<std::int32_t> judged_rows_;  // 0, 1, 2, ...
+  int n_drafted_ = 0;                      // rows of this step that were drafted
   std::vector<std::int32_t> probe_logit_rows_;
   std::vector<StepOutput> outputs_;  // the first n_outputs_ are this step's
   std::vector<Sequence*> output_sequences_;
+  std::vector<std::size_t> n_called_back_;  // events of each output that its callback has seen
   std::size_t n_outputs_ = 0;
 };
 

@@ -15,7 +15,8 @@ void Engine::release_probe() {
 }
 
 // The next rows, logits of all of them.
-TensorView Engine::run_probe(std::int64_t n_rows, ExecObserver* observer) {
+TensorView Engine::run_probe(std::int64_t n_rows, ExecObserver* observer,
+                             std::span<const std::int32_t> skipped_layers) {
   Sequence& s = *probe_;
   const std::int64_t n_missing =
       blocks_for(s.n_computed + n_rows) - static_cast<std::int64_t>(s.blocks.size());
@@ -28,7 +29,9 @@ TensorView Engine::run_probe(std::int64_t n_rows, ExecObserver* observer) {
   received_attention_.clear();
   if (s.keep) received_attention_.add(0, s, n_rows);
   const TensorView logits =
-      runner_->forward({&rows, 1}, observer, received_attention_.empty() ? nullptr : &received_attention_);
+      skipped_layers.empty() ? runner_->forward({&rows, 1}, observer,
+                                                received_attention_.empty() ? nullptr : &received_attention_)
+                             : runner_->forward_draft({&rows, 1}, skipped_layers);
   s.n_computed += n_rows;
   if (s.keep) {
     s.keep->end_step();
@@ -83,10 +86,32 @@ TensorView Engine::forward_next(std::span<const std::int32_t> ids, ExecObserver*
   try {
     return run_probe(n, observer);
   } catch (...) {
-    const auto n_kept = static_cast<std::size_t>(s.n_computed);
-    s.tokens.resize(n_kept);
-    s.positions.resize(n_kept * static_cast<std::size_t>(model_.info().n_position_axes));
-    s.next_position -= static_cast<std::int32_t>(n);
+    s.take_back(n, model_.info().n_position_axes);
+    throw;
+  }
+}
+
+TensorView Engine::forward_draft(std::span<const std::int32_t> ids,
+                                 std::span<const std::int32_t> skipped_layers) {
+  const FlushDenormals no_denormals;
+  TRIPTYCH_CHECK(probe_ != nullptr && !ids.empty() && !skipped_layers.empty(),
+                 "forward_draft before forward_prompt");
+  Sequence& s = *probe_;
+  const auto n = static_cast<std::int64_t>(ids.size());
+  const std::int64_t n_before = s.n_computed;
+  if (n_before + n > options_.max_context_tokens)
+    fail(ErrorCode::kContextLength, "the context of {} tokens is full", options_.max_context_tokens);
+  for (const std::int32_t id : ids) s.append(id, model_.info().n_position_axes);
+  const auto go_back = [&] {
+    s.n_computed = n_before;
+    s.take_back(n, model_.info().n_position_axes);
+  };
+  try {
+    const TensorView logits = run_probe(n, nullptr, skipped_layers);
+    go_back();
+    return logits;
+  } catch (...) {
+    go_back();
     throw;
   }
 }

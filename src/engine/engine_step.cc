@@ -177,6 +177,11 @@ void Engine::make_batch() {
                          .last_row = static_cast<std::int32_t>(one.n_rows) - 1});
   for (const InBatch& one : in_batch_) {
     const Sequence& s = *one.sequence;
+    if (s.draft && s.draft->n_tokens() > 0) {
+      rows_.push_back(speculator_->rows(
+          s, std::span(judged_rows_).first(static_cast<std::size_t>(s.draft->n_tokens()) + 1)));
+      continue;
+    }
     const bool samples = s.n_computed + one.n_rows == s.n_tokens();
     rows_.push_back(s.rows(one.n_rows, model_.info().n_position_axes,
                            samples ? std::span(&one.last_row, 1) : std::span<const std::int32_t>()));
@@ -192,10 +197,11 @@ void Engine::count_rows(std::size_t n_sequences, std::size_t first) {
   monitor_.forwarded(static_cast<std::int64_t>(n_sequences), n_prompt_rows, runner_->token_rows());
 }
 
-// The sequence's rows are in the cache; `logits` [1, V], or nothing when it did not want them.
+// The sequence's rows are in the cache; `logits` [n, V] of those whose logits it wanted, if any. What was
+// drafted behind them counts when it is accepted.
 void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) {
   Sequence& s = *in_batch_[in_batch].sequence;
-  s.n_computed += in_batch_[in_batch].n_rows;
+  s.n_computed += in_batch_[in_batch].n_rows - (s.draft ? s.draft->n_tokens() : 0);
   scheduler_.progress(s.ticket, s.n_computed);
   (s.n_computed > s.n_prompt ? s.result.timings.decode_ms : s.result.timings.prefill_ms) += ms;
   try {
@@ -204,7 +210,7 @@ void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) 
       drop_cached_tokens(s);
     }
     if (rows_[in_batch].logit_rows.empty()) return;
-    accept_token(s, {logits.cf32(), static_cast<std::size_t>(logits.numel())});
+    accept_rows(s, logits);
   } catch (...) {
     fail_sequence(s, std::current_exception());
   }
@@ -248,6 +254,7 @@ bool Engine::run_step() {
   make_schedule();
   if (schedule_.rows.empty()) return true;
   if (!take_blocks()) return false;
+  propose_drafts();
   make_batch();
   const bool any_prefill = std::any_of(in_batch_.begin(), in_batch_.end(), [](const InBatch& one) {
     return one.sequence->n_computed < one.sequence->n_prompt;
@@ -265,26 +272,30 @@ bool Engine::run_step() {
   const double ms = ms_since(start);
   note_step(ms);
   count_rows(in_batch_.size());
+  note_step_cost(ms);
   std::int64_t row = 0;
-  for (std::size_t i = 0; i < in_batch_.size(); ++i)
-    advance(i, rows_[i].logit_rows.empty() ? TensorView() : logits.row(row++), ms);
+  for (std::size_t i = 0; i < in_batch_.size(); ++i) {
+    const auto n = static_cast<std::int64_t>(rows_[i].logit_rows.size());
+    advance(i, n == 0 ? TensorView() : logits.rows(row, row + n), ms);
+    row += n;
+  }
   return true;
 }
 
-// The callbacks of submit. One that throws, or wants no more, is its own request's affair.
-void Engine::call_back() {
-  for (std::size_t i = 0; i < n_outputs_; ++i) {
-    Sequence& s = *output_sequences_[i];
-    if (!s.on_token) continue;
-    for (const TokenEvent& event : outputs_[i].events) try {
-        if (s.on_token(event)) continue;
-        if (!s.finished()) finish(s, FinishReason::kCancelled);
-        break;
-      } catch (...) {
-        fail_sequence(s, std::current_exception());
-        break;
-      }
-  }
+// The callback of submit, with what it has not seen. One that throws, or wants no more, is its own request's
+// affair.
+void Engine::call_back(std::size_t output) {
+  Sequence& s = *output_sequences_[output];
+  const std::vector<TokenEvent>& events = outputs_[output].events;
+  if (!s.on_token) return;
+  while (n_called_back_[output] < events.size()) try {
+      if (s.on_token(events[n_called_back_[output]++])) continue;
+      n_called_back_[output] = events.size();
+      if (!s.finished()) finish(s, FinishReason::kCancelled);
+    } catch (...) {
+      n_called_back_[output] = events.size();
+      fail_sequence(s, std::current_exception());
+    }
 }
 
 std::span<const StepOutput> Engine::step() {
@@ -298,7 +309,7 @@ std::span<const StepOutput> Engine::step() {
     collect_finished();
     admit();
   } while (!run_step());
-  call_back();
+  for (std::size_t i = 0; i < n_outputs_; ++i) call_back(i);
   collect_finished();
   monitor_.end_step({.n_running = static_cast<std::int64_t>(running_.size()),
                      .n_waiting = static_cast<std::int64_t>(waiting_.size()),

@@ -12,6 +12,7 @@
 #include "base/profile.h"
 #include "engine/calibrate.h"
 #include "engine/packed_directory.h"
+#include "engine/self_draft.h"
 #include "io/mapped_file.h"
 #include "text/token_bytes.h"
 #include "weights/weight_providers.h"
@@ -186,6 +187,7 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   };
   out->model_ = load_model(family, source);
   TRIPTYCH_CHECK(!out->info().architecture.empty(), "{} does not say its architecture", family.name);
+  out->self_draft_ = read_self_draft(source.config, out->info().n_layers);
   // What was read once, norms and biases between the matrices, leaves its pages behind.
   if (options.weight_formats.any())
     for (const WeightEntry& entry : checkpoint.weights()) release(entry);

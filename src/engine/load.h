@@ -54,6 +54,12 @@ struct LoadOptions {
   WeightSink* sink = nullptr;
 };
 
+/// A draft of a model by itself: the model without some of its layers (engine/self_draft.h).
+struct SelfDraft {
+  std::vector<std::int32_t> skipped_layers;  // ascending; empty: there is none
+  double acceptance = 0;  // share of tokens that it found right when it was chosen; 0: unknown
+};
+
 class LoadedModel {
  public:
   /// Opens a checkpoint directory. Weights stay mapped and are used in place where the backend can. Throws
@@ -93,6 +99,8 @@ class LoadedModel {
   /// Defaults of generation_config.json: sampling only when it says do_sample; greedy otherwise.
   const SamplingParams& generation_defaults() const { return generation_defaults_; }
   const std::vector<std::int32_t>& stop_token_ids() const { return stop_token_ids_; }
+  /// Layers that drafts of this model leave out, as config.json says.
+  const SelfDraft& self_draft() const noexcept { return self_draft_; }
   /// How answers become text: without special tokens, save those that a user may type, too.
   DecodeOptions answer_decoding() const {
     return {.skip_special_tokens = true, .kept_special_tokens = shown_specials_};
@@ -143,6 +151,7 @@ class LoadedModel {
   mutable std::mutex token_masker_mutex_;
   mutable std::unique_ptr<TokenMasker> token_masker_;
   bool check_numerics_ = false;
+  SelfDraft self_draft_;
 };
 
 /// Throws Error(kUnsupported) that names the families with videos when this one has none.

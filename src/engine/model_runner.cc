@@ -5,11 +5,15 @@
 #include <utility>
 
 #include "backend/memory.h"
+#include "base/error.h"
 #include "engine/block_pool.h"
 
 namespace triptych {
 namespace {
 
+// Steps in which one sequence has drafted tokens judged are recorded up to so many rows. Those of several
+// sequences are not: how their rows are shared out differs from step to step.
+constexpr std::int64_t kMaxJudgedRows = 40;
 // Recorded steps read the batch where it lies; beyond this many rows they are recorded anew when it moves.
 constexpr std::size_t kStableRows = 1024;
 
@@ -20,6 +24,14 @@ KvGeometry geometry(const ModelInfo& info, const ModelRunnerOptions& options) {
           .page_tokens = kBlockTokens,
           .n_pages = options.n_blocks,
           .dtype = options.kv_dtype};
+}
+
+// 0 for none. Two sets that met would make drafts worse, and no answer wrong.
+std::uint64_t hash_of(std::span<const std::int32_t> layers) {
+  std::uint64_t out = 0;
+  for (const std::int32_t layer : layers)
+    out = (out ^ static_cast<std::uint64_t>(layer + 1)) * 1099511628211ULL;
+  return out;
 }
 
 }  // namespace
@@ -75,11 +87,15 @@ TensorView ModelRunner::run(const Batch& batch, ExecObserver* observer, CacheAtt
   const StepShape shape = {.n_rows = static_cast<std::int64_t>(batch.token_ids.size()),
                            .n_sequences = static_cast<std::int64_t>(batch.sequences.size())};
   const StepScope step(backend_, shape);
-  const bool every_row_decodes = shape.n_rows == shape.n_sequences;
-  if (replay_steps_ && every_row_decodes && observer == nullptr && listener == nullptr && batch.media.empty())
+  const auto n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size());
+  const bool judges_one =
+      shape.n_sequences == 1 && n_logit_rows == shape.n_rows && shape.n_rows <= kMaxJudgedRows;
+  const bool recurs = shape.n_rows == shape.n_sequences || (judges_one && batch.skipped_layers.empty());
+  if (replay_steps_ && recurs && observer == nullptr && listener == nullptr && batch.media.empty())
     return step_plans_.run(
         {.shape = shape,
-         .n_logit_rows = static_cast<std::int64_t>(batch.logit_rows.size()),
+         .n_logit_rows = n_logit_rows,
+         .skipped_layers = hash_of(batch.skipped_layers),
          .addresses = {batch.kv_cache, batch.token_ids.data(), batch.positions.data(), batch.lengths.data(),
                        batch.sequences.data(), batch.kv_slots.data(), batch.logit_rows.data()}},
         [&](ExecContext& cx) { return forward_in(cx, batch); });
@@ -106,6 +122,15 @@ TensorView ModelRunner::forward(std::span<const SequenceRows> sequences, ExecObs
   const TensorView logits = run(batch, observe(observer, "language"), listener);
   if (numerics_) numerics_->check("logits", logits);
   return logits;
+}
+
+TensorView ModelRunner::forward_draft(std::span<const SequenceRows> sequences,
+                                      std::span<const std::int32_t> skipped_layers) {
+  Batch batch = batch_.build(sequences, kv_cache_.get());
+  TRIPTYCH_CHECK(batch.logit_rows.size() == batch.token_ids.size(), "[draft] logits of {} of {} rows",
+                 batch.logit_rows.size(), batch.token_ids.size());
+  batch.skipped_layers = skipped_layers;
+  return run(batch, nullptr, nullptr);
 }
 
 }  // namespace triptych

@@ -58,6 +58,10 @@ class ModelRunner {
   /// `listener` may be null; the bits are the same with one.
   TensorView forward(std::span<const SequenceRows> sequences, ExecObserver* observer,
                      CacheAttentionListener* listener = nullptr);
+  /// The same without some layers (ascending), for drafts: logits of every row. Keys and values of the other
+  /// layers are written where the rows say, for the rows to come of the same draft.
+  TensorView forward_draft(std::span<const SequenceRows> sequences,
+                           std::span<const std::int32_t> skipped_layers);
 
   /// Of the last call of forward: rows of the batch, against the tokens of its sequences. Of the last call of
   /// encode_media: patches that the tower multiplied, against those of the items' pixels.

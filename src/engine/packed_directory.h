@@ -63,10 +63,15 @@ struct ConvertOptions {
   /// weights must become int8.
   std::vector<MediaInput> calibration_pictures = {};
   std::function<void(std::int64_t n_done, std::int64_t n_runs)> calibration_progress = {};
+  /// With pictures the layers that drafts may leave out are looked for, in the model as it was converted, and
+  /// stored (engine/self_draft.h).
+  std::vector<MediaInput> self_draft_pictures = {};
+  std::function<void(std::int64_t n_done, std::int64_t n_passes)> self_draft_progress = {};
 };
 struct ConvertReport {
   std::size_t n_linears = 0, n_tensors = 0, n_files = 0;  // quantized; as they were; copied beside
   std::uint64_t source_bytes = 0, written_bytes = 0;      // of weights
+  SelfDraft self_draft;          // found; empty: nothing gains, or none was looked for
   bool left_out_golden = false;  // reference values, which are of the checkpoint as it was
 };
 /// Quantizes the checkpoint in `from` tensor by tensor into the new directory `to`, which appears when it is

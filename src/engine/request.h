@@ -116,6 +116,8 @@ struct GenerationResult {
   std::int64_t n_image_tokens = 0;
   std::int64_t n_dropped_image_tokens = 0;  // of them, those that did not stay (ImageTokenOptions)
   std::int64_t n_reused_tokens = 0;         // of the prompt, found in the cache from an earlier request
+  std::int64_t n_drafted_tokens = 0;        // judged beside the answer's own, see engine/speculation.h
+  std::int64_t n_accepted_tokens = 0;       // of them, those that became the answer's
   GenerationTimings timings;
 };
 

@@ -232,6 +232,14 @@ std::int32_t Sampler::draw(float top) {
 }
 
 // Of the model's own distribution over the usable ids.
+std::size_t Sampler::n_let_through(std::span<const std::int32_t> ids) const {
+  if (!constraint_) return ids.size();
+  Constraint ahead(*constraint_);
+  std::size_t n = 0;
+  while (n < ids.size() && !ends(ids[n]) && ahead.accept(ids[n])) ++n;
+  return n;
+}
+
 void Sampler::list_logprobs(std::span<const float> logits, SampledToken& out) {
   logits = logits.first(std::min(logits.size(), static_cast<std::size_t>(n_usable_)));
   const double total = log_sum_exp(logits);

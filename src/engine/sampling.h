@@ -75,6 +75,9 @@ class Sampler {
   /// -infinity, Error(kInvalidArgument) when all are that the constraint lets through.
   SampledToken sample(std::span<const float> logits);
   const SamplingParams& params() const noexcept { return params_; }
+  /// How many of these tokens, one after another, the constraint lets follow; without one all. Changes
+  /// nothing.
+  std::size_t n_let_through(std::span<const std::int32_t> ids) const;
 
   bool is_constrained() const noexcept { return constraint_ != nullptr; }
   /// With a constraint: the bytes of the answer that the token chosen last stands for, none for one that ends

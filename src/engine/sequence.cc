@@ -40,6 +40,13 @@ void Sequence::append(std::int32_t token_id, int n_axes) {
   ++next_position;
 }
 
+void Sequence::take_back(std::int64_t n, int n_axes) {
+  const auto n_kept = static_cast<std::size_t>(n_tokens() - n);
+  tokens.resize(n_kept);
+  positions.resize(n_kept * static_cast<std::size_t>(n_axes));
+  next_position -= static_cast<std::int32_t>(n);
+}
+
 SequenceRows Sequence::rows(std::int64_t n_rows, int n_axes, std::span<const std::int32_t> logit_rows) const {
   const auto first = static_cast<std::size_t>(n_computed);
   const auto n = static_cast<std::size_t>(n_rows);

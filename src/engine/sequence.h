@@ -17,6 +17,7 @@
 #include "engine/request_times.h"
 #include "engine/sampling.h"
 #include "engine/scheduler.h"
+#include "engine/speculation.h"
 #include "engine/stop_strings.h"
 
 namespace triptych {
@@ -52,7 +53,8 @@ struct Sequence {
 
   std::int64_t max_tokens = 0;  // of the answer
   std::unique_ptr<Sampler> sampler;
-  std::unique_ptr<AnswerText> text;  // null without a tokenizer
+  std::unique_ptr<AnswerText> text;      // null without a tokenizer
+  std::unique_ptr<SequenceDraft> draft;  // null without speculation
   StopStrings stops;
   TokenCallback on_token;
   bool cancelled = false;
@@ -82,6 +84,8 @@ struct Sequence {
   void reserve(std::int64_t n_more, int n_axes);
   /// The answer goes on with `token_id`.
   void append(std::int32_t token_id, int n_axes);
+  /// The last `n` tokens never came.
+  void take_back(std::int64_t n, int n_axes);
   /// The next `n_rows` tokens as a step takes them; borrows from this sequence.
   SequenceRows rows(std::int64_t n_rows, int n_axes, std::span<const std::int32_t> logit_rows) const;
 };

@@ -18,12 +18,14 @@ namespace triptych {
 struct StepClass {
   StepShape shape;
   std::int64_t n_logit_rows = 0;
+  std::uint64_t skipped_layers = 0;  // which layers it leaves out, as a hash; 0: none
   /// The cache, and where the inputs begin that are read anew in each step.
   std::array<const void*, 7> addresses{};
 
   friend bool operator==(const StepClass& a, const StepClass& b) noexcept {
     return a.shape.n_rows == b.shape.n_rows && a.shape.n_sequences == b.shape.n_sequences &&
-           a.n_logit_rows == b.n_logit_rows && a.addresses == b.addresses;
+           a.n_logit_rows == b.n_logit_rows && a.skipped_layers == b.skipped_layers &&
+           a.addresses == b.addresses;
   }
 };
 

@@ -94,6 +94,7 @@ Constraint::Constraint(std::shared_ptr<ConstraintProgram> program)
     : program_(std::move(program)), generation_(program_->latest()), state_(generation_->automaton.start()) {}
 
 Constraint::~Constraint() = default;
+Constraint::Constraint(const Constraint& other) = default;
 
 void Constraint::refresh() {
   const auto old = generation_;

@@ -41,6 +41,9 @@ class Constraint {
  public:
   explicit Constraint(std::shared_ptr<ConstraintProgram> program);
   ~Constraint();
+  /// A copy goes its own way, to look ahead.
+  Constraint(const Constraint& other);
+  Constraint& operator=(const Constraint&) = delete;
 
   /// Sets `bits` to the tokens that may come next: id i is bit i % 32 of word i / 32; as many words as
   /// TokenMasker::n_mask_words(). Tokens that end an answer are not among them. Throws

@@ -271,6 +271,7 @@ TensorView Blip2::forward(ExecContext& cx, const Batch& batch) const {
   cx.add_inplace(h, cx.embedding(*embed_positions_, places));
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.text.n_layers; ++i) {
+    if (batch.skips(i)) continue;
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     cx.block({"language_model.model.decoder", "layers", i}, h, [&] {
       TensorView a = self_attention(cx, layer, i, layer.self_attn_layer_norm.of(h), batch);  // [T, D]

@@ -384,6 +384,7 @@ TensorView Fuyu::forward(ExecContext& cx, const Batch& batch) const {
   const RopeAngles angles = rope_.angles(cx, batch.positions, batch.lengths);
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
+    if (batch.skips(i)) continue;
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     cx.block({"model.language_model", "layers", i}, h, [&] {
       const LinearInput x = cx.tap_input(layer.input_layernorm.of(h), "input_layernorm");

@@ -172,9 +172,14 @@ TensorView LlavaNext::encode_media(ExecContext& cx, std::span<const MediaItem> i
 TensorView LlavaNext::forward(ExecContext& cx, const Batch& batch) const {
   TensorView h = language_model_.embed(cx, ids_for_embedding(cx, batch));  // [T, D]
   apply_media(cx, batch, h);
-  return language_model_.forward(
-      cx, h,
-      {batch.positions, batch.lengths, batch.sequences, batch.kv_slots, batch.kv_cache, batch.logit_rows});
+  return language_model_.forward(cx, h,
+                                 {.positions = batch.positions,
+                                  .lengths = batch.lengths,
+                                  .sequences = batch.sequences,
+                                  .kv_slots = batch.kv_slots,
+                                  .kv_cache = batch.kv_cache,
+                                  .logit_rows = batch.logit_rows,
+                                  .skipped_layers = batch.skipped_layers});
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 // -> encode_media (tower) -> forward (language model), the last once a step.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -104,6 +105,13 @@ struct Batch {
   KvCache* kv_cache = nullptr;
   std::span<const EmbeddingOverride> media;
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted
+  /// Layers of the language model that are left out, ascending: h goes past them, and their keys and values
+  /// are not written. Then logits of all rows are wanted (drafts, engine/speculation.h).
+  std::span<const std::int32_t> skipped_layers = {};
+
+  bool skips(int layer) const {
+    return std::binary_search(skipped_layers.begin(), skipped_layers.end(), layer);
+  }
 };
 
 /// Bytes [begin, end) of a text that stand for tokens of their own, e.g. a box.

@@ -202,9 +202,10 @@ void Qwen3Vl::encode_frames(ExecContext& cx, std::span<const VisionFrame> frames
 TensorView Qwen3Vl::forward(ExecContext& cx, const Batch& batch) const {
   TensorView h = language_model_.embed(cx, ids_for_embedding(cx, batch));  // [T, D]
   apply_media(cx, batch, h);
-  return language_model_.forward(cx, h,
-                                 {batch.positions, batch.lengths, batch.sequences, batch.kv_slots,
-                                  batch.kv_cache, batch.logit_rows, deepstack_rows(cx, batch)});  // [n, V]
+  return language_model_.forward(
+      cx, h,
+      {batch.positions, batch.lengths, batch.sequences, batch.kv_slots, batch.kv_cache, batch.logit_rows,
+       deepstack_rows(cx, batch), batch.skipped_layers});  // [n, V]
 }
 
 std::span<const LlamaDecoder::AddedRows> Qwen3Vl::deepstack_rows(ExecContext& cx, const Batch& batch) const {

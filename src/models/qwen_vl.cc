@@ -465,6 +465,7 @@ TensorView QwenVl::forward(ExecContext& cx, const Batch& batch) const {
   const std::span<const float> logn = logn_factors(cx, batch);
   const LogitRows logit_rows(cx, batch.logit_rows, h);
   for (int i = 0; i < config_.n_layers; ++i) {
+    if (batch.skips(i)) continue;
     const Layer& layer = layers_[static_cast<std::size_t>(i)];
     cx.block({"transformer", "h", i}, h, [&] {
       TensorView qkv = cx.linear(*layer.c_attn, layer.ln_1.of(h));  // [T, 3 D], contiguous thirds

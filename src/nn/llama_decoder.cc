@@ -236,7 +236,9 @@ TensorView LlamaDecoder::forward(ExecContext& cx, TensorView h, const Step& step
                   [&](const AddedRows& added) { return added.after_layer + 1 == config_.n_layers; });
   const RunningStep running{step, rope_.angles(cx, step.positions, step.lengths),
                             LogitRows(cx, step.logit_rows, h, is_last && !adds_at_the_end)};
-  for (int i = layers.first; i < layers.end; ++i) block(cx, i, h, running);
+  const auto& skipped = step.skipped_layers;
+  for (int i = layers.first; i < layers.end; ++i)
+    if (!std::binary_search(skipped.begin(), skipped.end(), i)) block(cx, i, h, running);
   if (!is_last) return h;  // [T, D]
   if (cx.tapping()) cx.tap(norm_(cx, h), "{}.norm", taps_);
   return running.logit_rows.of(cx, h);  // [n, D]

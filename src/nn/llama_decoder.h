@@ -100,6 +100,7 @@ class LlamaDecoder {
     KvCache* kv_cache = nullptr;
     std::span<const std::int32_t> logit_rows;
     std::span<const AddedRows> added_rows = {};
+    std::span<const std::int32_t> skipped_layers = {};  // ascending; left out, see Batch::skipped_layers
   };
   struct LayerRange {
     int first = 0;

@@ -69,6 +69,39 @@ void expect_same(const std::filesystem::path& model, const std::vector<std::stri
   EXPECT_EQ(answer(out, {}), answer(model, weights)) << model;
 }
 
+TEST(Convert, LayersThatDraftsLeaveOutAreFoundAndStored) {
+  const Scratch scratch;
+  const auto model = kSource / "assets/models/scenes-llava";
+  const auto out = scratch.path() / "out";
+  const RunResult converted = triptych({"convert", model.string(), out.string(), "--weights", "int8",
+                                        "--self-draft", (kSource / "assets/eval/scenes").string(), "--json"});
+  ASSERT_EQ(converted.exit_code, 0) << converted.err;
+  const json report = json::parse(converted.out);
+  json config = json::parse(read_file(out / "config.json"));
+  EXPECT_EQ(config["self_draft"]["skipped_layers"], report["self_draft"]["skipped_layers"]);
+  const auto answer = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> args = {
+        "run",      out.string(),          "--image", (kSource / "assets/eval/scenes/0000.png").string(),
+        "--prompt", "Describe the image.", "--json",  "--max-tokens",
+        "60"};
+    args.insert(args.end(), more.begin(), more.end());
+    return triptych(args);
+  };
+  const RunResult plain = answer({});
+  ASSERT_EQ(plain.exit_code, 0) << plain.err;
+  // Whatever was found: with a layer named, drafts leave it out.
+  config["self_draft"] = {{"skipped_layers", {2}}, {"acceptance", 0.5}};
+  write_file(out / "config.json", config.dump());
+  const RunResult drafted = answer({"--speculative", "self-draft"});
+  ASSERT_EQ(drafted.exit_code, 0) << drafted.err;
+  EXPECT_EQ(json::parse(drafted.out)["text"], json::parse(plain.out)["text"]);
+  config["self_draft"]["skipped_layers"] = {9};
+  write_file(out / "config.json", config.dump());
+  const RunResult wrong = answer({});
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("skipped_layers"));
+}
+
 // Published as sharded .bin files beside a tiktoken vocabulary; here from either form of the small one.
 TEST(Convert, QwenVlGivesTheSameBits) {
   TRIPTYCH_SHARED_OR_SKIP(published, "golden/models/qwen_vl");

@@ -127,6 +127,10 @@ TEST(Json, Bench) {
   EXPECT_EQ(served["padding"]["padded_rows"], 0);
   EXPECT_EQ(served["padding"]["padded_patches"], 0);
   document_of({"bench", "--limits", "--threads", "1", "--json"}, "bench_limits");
+  const json drafts = document_of({"bench", kModel.string(), "--speculative", "ngram", "--prompt-tokens",
+                                   "120", "--decode", "60", "--repeat", "1", "--json"},
+                                  "bench_speculation");
+  for (const json& trace : drafts["traces"]) EXPECT_TRUE(trace["same_answers"]) << trace;
 }
 
 TEST(Json, CompletionAndHelp) {

@@ -83,6 +83,33 @@ TEST(Run, EveryStepThroughTheModelGivesTheSameAnswer) {
   EXPECT_EQ(answer({"--enforce-eager"}), replayed);
 }
 
+TEST(Run, DraftsAreCountedAndChangeNoAnswer) {
+  const auto answer = [](const std::vector<std::string>& more) {
+    const RunResult result = triptych(with(with(kAsk, {"--json"}), more));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return json::parse(result.out);
+  };
+  const json without = answer({});
+  EXPECT_FALSE(without["usage"].contains("accepted_prediction_tokens"));
+  EXPECT_EQ(answer({"--speculative", "ngram"})["text"], without["text"]);
+  // An answer that does not end begins to repeat itself: a few drafts are made whatever the machine's speed.
+  const json usage = answer(
+      {"--speculative", "ngram", "--prompt-lookup-min", "1", "--max-tokens", "200", "--ignore-eos"})["usage"];
+  EXPECT_GT(usage["accepted_prediction_tokens"].get<int>() + usage["rejected_prediction_tokens"].get<int>(),
+            0);
+  const auto refused = [](const std::vector<std::string>& more, const char* why) {
+    const RunResult result = triptych(with(kAsk, more));
+    EXPECT_EQ(result.exit_code, 2);
+    EXPECT_THAT(result.err, HasSubstr(why));
+  };
+  refused({"--num-speculative-tokens", "4"}, "--num-speculative-tokens needs --speculative");
+  refused({"--speculative", "self-draft", "--prompt-lookup-max", "4"},
+          "--prompt-lookup-max needs --speculative ngram");
+  refused({"--speculative", "ngram", "--prompt-lookup-min", "5"}, "--prompt-lookup-min 5 is above");
+  refused({"--speculative", "self-draft"}, "triptych convert MODEL OUT --self-draft FOLDER");
+  refused({"--speculative", "eagle"}, "--speculative");
+}
+
 TEST(Run, JsonHasTheAnswerItsCountsAndTimes) {
   const RunResult result = triptych(with(kAsk, {"--json", "--logprobs", "2", "--profile"}));
   ASSERT_EQ(result.exit_code, 0) << result.err;
