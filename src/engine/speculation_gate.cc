@@ -24,12 +24,12 @@ double blended(double known, double measured) {
 
 }  // namespace
 
-const StepCosts::Steps* StepCosts::steps_of(int n_sequences) const {
+const DraftCosts::Steps* DraftCosts::steps_of(int n_sequences) const {
   const std::size_t place = place_of(n_sequences);
   return place < steps_.size() ? &steps_[place] : nullptr;
 }
 
-void StepCosts::observe(int n_sequences, int n_drafted, double ms) {
+void DraftCosts::observe(int n_sequences, int n_drafted, double ms) {
   const std::size_t place = place_of(n_sequences);
   if (place >= steps_.size()) steps_.resize(place + 1);
   Steps& steps = steps_[place];
@@ -50,24 +50,24 @@ void StepCosts::observe(int n_sequences, int n_drafted, double ms) {
   cell.seen_at = steps.n_plain;
 }
 
-std::optional<double> StepCosts::plain_ms(int n_sequences) const {
+std::optional<double> DraftCosts::plain_ms(int n_sequences) const {
   const Steps* steps = steps_of(n_sequences);
   if (steps == nullptr || steps->n_plain < 2) return std::nullopt;
   return steps->plain_ms;
 }
 
-bool StepCosts::is_stale(int n_sequences) const {
+bool DraftCosts::is_stale(int n_sequences) const {
   const Steps* steps = steps_of(n_sequences);
   return steps == nullptr || steps->n_plain < 2 || steps->n_since_plain >= kStaleSteps;
 }
 
-bool StepCosts::is_known(const Steps& steps, int n_drafted) {
+bool DraftCosts::is_known(const Steps& steps, int n_drafted) {
   if (n_drafted < 1 || static_cast<std::size_t>(n_drafted) > steps.drafted.size()) return false;
   const Cell& cell = steps.drafted[static_cast<std::size_t>(n_drafted) - 1];
   return cell.n_seen > 1 || (cell.n_seen == 1 && steps.n_plain - cell.seen_at < kForgetSteps);
 }
 
-double StepCosts::ratio(int n_sequences, int n_drafted) const {
+double DraftCosts::ratio(int n_sequences, int n_drafted) const {
   if (n_drafted <= 0) return 1;
   const Steps* steps = steps_of(n_sequences);
   const double per_row = kFirstGuess / std::max(n_sequences, 1);

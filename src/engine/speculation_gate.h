@@ -18,7 +18,7 @@ namespace triptych {
 
 /// Durations of steps in which all sequences decode, by how many there are and how many drafted rows come on
 /// top.
-class StepCosts {
+class DraftCosts {
  public:
   /// Beyond this many drafted rows costs go on as between the last two known.
   static constexpr int kMaxDrafted = 64;
@@ -87,7 +87,7 @@ class LossBudget {
 
 /// What all requests of an engine share.
 struct SharedSpeculation {
-  StepCosts costs;
+  DraftCosts costs;
   AcceptanceRates rates;
   LossBudget budget{0.5, 16};
   double first_rate = 0.5;  // that drafts are taken to be right at before any was judged

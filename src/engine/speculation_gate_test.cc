@@ -47,19 +47,19 @@ struct Traffic {
   }
 };
 
-TEST(StepCosts, GuessesMeasuresAndReadsBetween) {
-  StepCosts costs;
+TEST(DraftCosts, GuessesMeasuresAndReadsBetween) {
+  DraftCosts costs;
   EXPECT_FALSE(costs.plain_ms(1).has_value());
   EXPECT_TRUE(costs.is_stale(1));
   costs.observe(1, 0, 50);  // the first pays for what later ones find ready
   EXPECT_FALSE(costs.plain_ms(1).has_value());
   costs.observe(1, 0, 10);
   EXPECT_DOUBLE_EQ(*costs.plain_ms(1), 10);
-  EXPECT_DOUBLE_EQ(costs.ratio(1, 4), 1 + 4 * StepCosts::kFirstGuess);
+  EXPECT_DOUBLE_EQ(costs.ratio(1, 4), 1 + 4 * DraftCosts::kFirstGuess);
   costs.observe(1, 4, 14);
   EXPECT_DOUBLE_EQ(costs.ratio(1, 4), 1.4);
   EXPECT_DOUBLE_EQ(costs.ratio(1, 2), 1.2);
-  EXPECT_DOUBLE_EQ(costs.ratio(1, 5), 1.4 + StepCosts::kFirstGuess);
+  EXPECT_DOUBLE_EQ(costs.ratio(1, 5), 1.4 + DraftCosts::kFirstGuess);
   EXPECT_DOUBLE_EQ(costs.ratio(1, 0), 1);
   EXPECT_FALSE(costs.plain_ms(2).has_value());
   // A hiccup of the machine moves it little.
@@ -67,17 +67,17 @@ TEST(StepCosts, GuessesMeasuresAndReadsBetween) {
   EXPECT_LT(costs.ratio(1, 4), 1.6);
 }
 
-TEST(StepCosts, OneMeasurementAloneIsForgotten) {
-  StepCosts costs;
+TEST(DraftCosts, OneMeasurementAloneIsForgotten) {
+  DraftCosts costs;
   for (int i = 0; i < 3; ++i) costs.observe(1, 0, 10);
   costs.observe(1, 2, 500);
   EXPECT_GT(costs.ratio(1, 2), 40);
   for (int i = 0; i < 40; ++i) costs.observe(1, 0, 10);
-  EXPECT_DOUBLE_EQ(costs.ratio(1, 2), 1 + 2 * StepCosts::kFirstGuess);
+  EXPECT_DOUBLE_EQ(costs.ratio(1, 2), 1 + 2 * DraftCosts::kFirstGuess);
 }
 
-TEST(StepCosts, AsksForAPlainStepNowAndThen) {
-  StepCosts costs;
+TEST(DraftCosts, AsksForAPlainStepNowAndThen) {
+  DraftCosts costs;
   for (int i = 0; i < 3; ++i) costs.observe(1, 0, 10);
   int n_until_stale = 0;
   while (!costs.is_stale(1) && n_until_stale < 1000) {
