@@ -161,7 +161,10 @@ class CpuBackend final : public Backend {
     return std::make_unique<CpuEmbedding>(table);
   }
   std::unique_ptr<KvCache> make_kv_cache(const KvGeometry& geometry) override {
-    return std::make_unique<CpuKvCache>(geometry);
+    auto out = std::make_unique<CpuKvCache>(geometry);
+    const std::scoped_lock lock(mutex_);
+    runtime_.reserve_thread_scratch(static_cast<std::size_t>(geometry.head_dim));  // for kv_append
+    return out;
   }
 
   bool norms_rows(const LinearWeight& w) const noexcept override { return w.multiplies_int8(); }
