@@ -18,6 +18,11 @@
 #include <thread>
 #include <unordered_set>
 
+// Boost 1.74 asks clang for <experimental/coroutine>, which libstdc++ has not; the standard's own header
+// does.
+#if defined(__clang__) && !defined(BOOST_ASIO_HAS_CO_AWAIT)
+#define BOOST_ASIO_HAS_CO_AWAIT 1
+#endif
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -229,8 +234,9 @@ class Outbox : public Exchange, public std::enable_shared_from_this<Outbox> {
     std::function<void()> callback;
     {
       const std::lock_guard lock(mutex_);
-      if (gone_.exchange(true, std::memory_order_acq_rel) || ended_) return;
-      callback = std::move(on_disconnect_);
+      gone_.store(true, std::memory_order_release);
+      if (ended_) return;
+      callback = std::exchange(on_disconnect_, nullptr);  // once
     }
     if (callback) callback();
   }

@@ -10,13 +10,15 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triptych;
-  try {
-    const server::CompletionWire wire =
-        server::parse_completion_request({reinterpret_cast<const char*>(data), size}, SamplingParams());
-    fuzz::require(!wire.prompts.empty(), "a completion has prompts");
-  } catch (const server::ApiError& error) {
-    fuzz::require(error.status() >= 400 && error.status() < 500, "the request is at fault");
-    fuzz::require(Json::accept(error.body()), "an error object");
-  }
-  return 0;
+  return fuzz::only_errors([&] {
+    try {
+      const server::CompletionWire wire =
+          server::parse_completion_request({reinterpret_cast<const char*>(data), size}, SamplingParams());
+      fuzz::require(!wire.prompts.empty(), "a completion has prompts");
+    } catch (const server::ApiError& error) {
+      fuzz::require(error.status() >= 400 && error.status() < 500, "the request is at fault");
+      fuzz::require(Json::accept(error.body()), "an error object");
+      throw;
+    }
+  });
 }

@@ -10,13 +10,15 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triptych;
-  try {
-    const server::ChatWire wire =
-        server::parse_ollama_generate({reinterpret_cast<const char*>(data), size}, SamplingParams());
-    fuzz::require(!wire.messages.empty(), "a chat has messages");
-  } catch (const server::ApiError& error) {
-    fuzz::require(error.status() >= 400 && error.status() < 500, "the request is at fault");
-    fuzz::require(Json::accept(error.body("/api/generate")), "an error object");
-  }
-  return 0;
+  return fuzz::only_errors([&] {
+    try {
+      const server::ChatWire wire =
+          server::parse_ollama_generate({reinterpret_cast<const char*>(data), size}, SamplingParams());
+      fuzz::require(!wire.messages.empty(), "a chat has messages");
+    } catch (const server::ApiError& error) {
+      fuzz::require(error.status() >= 400 && error.status() < 500, "the request is at fault");
+      fuzz::require(Json::accept(error.body("/api/generate")), "an error object");
+      throw;
+    }
+  });
 }
