@@ -88,7 +88,6 @@ class ImageTokenKeep {
     std::int64_t cut = 0;            // tokens of the whole prompt before the choice, or kBeforePrefill
     std::vector<std::int32_t> kept;  // indices of rows, ascending; empty: not chosen
     bool dropped = false;            // the others have left the sequence
-    bool shortens() const { return !options.keeps_all() && rows.size() > 1; }
     std::int64_t n_kept() const { return options.n_kept(static_cast<std::int64_t>(rows.size())); }
     std::int64_t n_to_drop() const { return static_cast<std::int64_t>(rows.size()) - n_kept(); }
   };
