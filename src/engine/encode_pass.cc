@@ -14,7 +14,10 @@ constexpr double kFirstPieceFlop = 1e8;
 // Pieces of a stretch: many enough to end it in time, few enough to be worth their calls.
 constexpr double kPiecesPerStretch = 4;
 constexpr double kMinPieceMs = 0.5;
-constexpr double kNew = 0.25;  // share of the newest measurement
+// Products of bytes are ten times as fast as attention in floats, and what comes next is not known: pieces
+// are sized by what was slow lately. Shares of a measurement that is worse, and of one that is better.
+constexpr double kWorse = 0.5;
+constexpr double kBetter = 0.02;
 
 }  // namespace
 
@@ -62,15 +65,15 @@ void EncodePass::pause(double flop) {
   const double now_ms = clock_();
   const double ms = now_ms - piece_start_ms_;
   if (flop > 0 && ms > 0) {
-    const auto blend = [](double& mean, double value) {
-      mean = mean > 0 ? mean + kNew * (value - mean) : value;
+    const auto blend = [](double& mean, double value, bool worse) {
+      mean = mean > 0 ? mean + (worse ? kWorse : kBetter) * (value - mean) : value;
     };
-    blend(flop_per_ms_, flop / ms);
-    blend(piece_ms_, ms);
+    blend(flop_per_ms_, flop / ms, flop / ms < flop_per_ms_);
+    blend(piece_ms_, ms, ms > piece_ms_);
   }
   piece_start_ms_ = now_ms;
-  // The next piece should not end far beyond the time.
-  if (now_ms + piece_ms_ / 2 < end_ms_ && !interrupt_->load(std::memory_order_relaxed)) return;
+  // The next piece should end in time.
+  if (now_ms + piece_ms_ < end_ms_ && !interrupt_->load(std::memory_order_relaxed)) return;
   fiber_.suspend();
   piece_start_ms_ = clock_();
 }

@@ -60,7 +60,7 @@ class EncodePass final : private PassPauses {
   double end_ms_ = 0;
   const std::atomic<bool>* interrupt_ = nullptr;
   double piece_start_ms_ = 0;
-  // Measured, forgetting.
+  // Measured, the worse the better remembered.
   double flop_per_ms_ = 0;
   double piece_ms_ = 0;
 
