@@ -59,7 +59,7 @@ std::string_view to_string(FinishReason reason) noexcept {
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes),
+      vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes, options.vision_cache),
       scheduler_({.max_batch_tokens = options.max_batch_tokens, .max_sequences = options.max_sequences}) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||

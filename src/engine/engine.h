@@ -40,6 +40,7 @@ struct EngineOptions {
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
   int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
+  VisionCacheOptions vision_cache = {};  // of the pictures: how many, how exact, where on a disk
 };
 
 class Engine {
@@ -86,6 +87,9 @@ class Engine {
 
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
   std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
+  /// Whether the rows of an item are in the visual cache; for LoadedModel::prepare. Any thread.
+  bool has_media_rows(const MediaItem& item) const { return vision_embeddings_.contains(item); }
+  VisionCacheStats vision_cache_stats() const { return vision_embeddings_.stats(); }
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
   std::int64_t n_media_encoded() const noexcept { return n_media_encoded_; }
   /// Sequences so far that gave back their blocks for older ones, and were computed again.

@@ -22,11 +22,11 @@ using testing::HasSubstr;
 
 constexpr int kVictimPrompt = 11;  // no other prompt has this length: the victim is known by it
 constexpr int kTokensBefore = 4;   // of the victim's answer, before it fails
-constexpr EngineOptions kOptions = {.max_context_tokens = 512,
-                                    .kv_cache_tokens = 2048,
-                                    .max_batch_tokens = 16,
-                                    .kv_cache_dtype = KvDType::kF32,
-                                    .replay_steps = false};
+const EngineOptions kOptions = {.max_context_tokens = 512,
+                                .kv_cache_tokens = 2048,
+                                .max_batch_tokens = 16,
+                                .kv_cache_dtype = KvDType::kF32,
+                                .replay_steps = false};
 
 PreparedRequest text_of(LoadedModel& model, int n_tokens, int first) {
   PreparedRequest out;

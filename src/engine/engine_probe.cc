@@ -47,6 +47,7 @@ TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* 
     copy.pixels = Tensor::copy_of(item.pixels);
     copy.text_ids = item.text_ids;
     copy.fingerprint = item.fingerprint;
+    copy.frames = item.frames;
     s.media.push_back(std::move(copy));
   }
   s.media_rows.resize(s.media.size());

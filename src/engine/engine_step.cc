@@ -33,23 +33,36 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
   const ProfileZone zone("vision");
   for (const std::size_t i : missing) {
     MediaItem& item = s.media[i];
-    if (const Tensor* rows = observer == nullptr ? vision_embeddings_.find(item) : nullptr) {
-      s.media_rows[i] = copy_operand(model_.backend(), *rows);
-      item.pixels = Tensor();
-      continue;
+    if (observer == nullptr)
+      if (auto rows = vision_embeddings_.find(item)) {
+        TRIPTYCH_CHECK(rows->view().dim(0) == item.plan.n_tokens, "the cache has {} rows, the plan says {}",
+                       rows->view().dim(0), item.plan.n_tokens);
+        s.media_rows[i] = std::move(*rows);
+        item.pixels = Tensor();
+        item.frames.reset();
+        ++s.result.n_cached_media;
+        continue;
+      }
+    if (item.frames != nullptr) {  // the cache had its rows when the request was made
+      item.pixels = model_.model().preprocess(*item.frames, item.plan, &model_.media_pool());
+      item.frames.reset();
     }
     to_encode.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint});
     places.push_back(i);
   }
   if (!to_encode.empty()) {
     n_media_encoded_ += static_cast<std::int64_t>(to_encode.size());
+    const Clock::time_point tower_start = Clock::now();
     const TensorView rows = runner_->encode_media(to_encode, observer);
+    const double ms_a_row =
+        ms_since(tower_start) / static_cast<double>(std::max<std::int64_t>(rows.dim(0), 1));
     std::int64_t first = 0;
     for (const std::size_t i : places) {
       const std::int64_t n = s.media[i].plan.n_tokens;
       TRIPTYCH_CHECK(first + n <= rows.dim(0), "the tower gave {} rows, the plans say more", rows.dim(0));
       s.media_rows[i] = copy_operand(model_.backend(), rows.rows(first, first + n));
-      if (observer == nullptr) vision_embeddings_.put(s.media[i], s.media_rows[i].view());
+      if (observer == nullptr)
+        vision_embeddings_.put(s.media[i], s.media_rows[i].view(), ms_a_row * static_cast<double>(n));
       first += n;
     }
     TRIPTYCH_CHECK(first == rows.dim(0), "the tower gave {} rows, the plans say {}", rows.dim(0), first);

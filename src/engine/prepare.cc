@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/profile.h"
 #include "engine/load.h"
+#include "engine/model_fingerprint.h"
 #include "unicode/utf8.h"
 
 namespace triptych {
@@ -14,24 +15,6 @@ bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std:
   for (const AddedToken& token : tokenizer.added_tokens())
     if (token.content == content) return token.id == id;
   return false;
-}
-
-// Frames and what the plan makes of them; with one model that decides the pixels.
-Fingerprint fingerprint_of(const MediaInput& input, const MediaPlan& plan) {
-  std::vector<std::uint64_t> words = {static_cast<std::uint64_t>(plan.meta.width_px),
-                                      static_cast<std::uint64_t>(plan.meta.height_px),
-                                      static_cast<std::uint64_t>(plan.resized_width_px),
-                                      static_cast<std::uint64_t>(plan.resized_height_px),
-                                      static_cast<std::uint64_t>(plan.grid_t),
-                                      static_cast<std::uint64_t>(plan.grid_h),
-                                      static_cast<std::uint64_t>(plan.grid_w),
-                                      static_cast<std::uint64_t>(plan.n_tokens),
-                                      plan.meta.is_video ? 1U : 0U};
-  for (const Image& frame : input.frames) {
-    const Fingerprint pixels = fingerprint(std::as_bytes(std::span(frame.rgb)));
-    words.insert(words.end(), {pixels.low, pixels.high});
-  }
-  return fingerprint(std::as_bytes(std::span(words)));
 }
 
 // The vocabulary has no placeholder: those of the template become cuts.
@@ -140,8 +123,8 @@ std::vector<std::int32_t> LoadedModel::tokenize(const std::vector<RenderedSpan>&
 }
 
 PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
-                                           const std::vector<MediaInput>& media, const MediaOptions& options,
-                                           std::string_view user_text) const {
+                                           const std::vector<MediaInput>& media,
+                                           const MediaContext& context) const {
   const ModelInfo& info = this->info();
   if (info.max_images >= 0 && static_cast<std::int64_t>(media.size()) > info.max_images)
     fail(ErrorCode::kInvalidArgument, "{} takes {} image{} in a prompt, got {}", info.architecture,
@@ -159,7 +142,7 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
                                         .frame_times_s = input.frame_times_s,
                                         .is_video = input.is_video,
                                         .name = input.name},
-                                       options));
+                                       context.options));
   }
   out.token_ids = tokenize(with_video_texts(*model_, spans, plans), plans);
   out.layout = model_->expand_prompt(out.token_ids, plans);
@@ -167,18 +150,26 @@ PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& span
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}",
          out.layout.input_ids.size(), info.max_context_tokens);
   const ProfileZone zone("preprocess");
-  for (std::size_t i = 0; i < media.size(); ++i) {
-    MediaItem item;
-    item.plan = plans[i];
-    item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
-    item.fingerprint = fingerprint_of(media[i], plans[i]);
-    if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
-    out.media.push_back(std::move(item));
-  }
+  for (std::size_t i = 0; i < media.size(); ++i)
+    out.media.push_back(prepare_item(media[i], plans[i], context));
   return out;
 }
 
-PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
+MediaItem LoadedModel::prepare_item(const MediaInput& input, const MediaPlan& plan,
+                                    const MediaContext& context) const {
+  MediaItem item;
+  item.plan = plan;
+  item.fingerprint = media_fingerprint(fingerprint_, input, plan, context.cache_salt);
+  if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(context.user_text);
+  if (context.has_rows != nullptr && *context.has_rows && (*context.has_rows)(item)) {
+    item.frames = std::make_shared<const std::vector<Image>>(input.frames);
+  } else {
+    item.pixels = model_->preprocess(input.frames, plan, media_pool_.get());
+  }
+  return item;
+}
+
+PreparedRequest LoadedModel::prepare(const ChatRequest& request, const HasRows& has_rows) const {
   std::int64_t n_parts = 0;
   std::string user_text;
   for (const ChatMessage& message : request.messages) {
@@ -219,12 +210,17 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
     if (std::none_of(spans.begin(), spans.end(), prints_videos))
       fail(ErrorCode::kUnsupported, "the chat template of this model prints nothing for a video");
   }
-  return prepare_spans(spans, request.media, request.media_options, user_text);
+  return prepare_spans(spans, request.media,
+                       {.options = request.media_options,
+                        .user_text = user_text,
+                        .cache_salt = request.cache_salt,
+                        .has_rows = &has_rows});
 }
 
 PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
                                             const MediaOptions& options) const {
-  return prepare_spans({{.text = std::string(prompt), .is_user_text = false}}, media, options, prompt);
+  return prepare_spans({{.text = std::string(prompt), .is_user_text = false}}, media,
+                       {.options = options, .user_text = prompt});
 }
 
 }  // namespace triptych

@@ -23,6 +23,10 @@ struct MediaInput {
   double frames_per_s = 0;
   std::vector<double> frame_times_s = {};  // of a video's frames; empty: they follow at frames_per_s
   std::string name = {};                   // file name, may be empty
+  /// What its sender calls it, so that his later requests find what was made of it; empty: it is known by its
+  /// frames. Counts within the tenant whose salt the request has: others cannot find it, nor put something
+  /// else under this name.
+  std::string client_id = {};
 };
 
 /// A conversation with its media, in the order of the image and video parts of its messages.
@@ -34,6 +38,7 @@ struct ChatRequest {
   bool continue_final_message = false;
   OrderedJsonPtr tools;
   OrderedJsonPtr template_variables;
+  std::string cache_salt = {};  // of the tenant, see MediaInput::client_id
 };
 
 /// A request ready to run: everything that needs no backend is done.
@@ -91,6 +96,7 @@ struct GenerationResult {
   std::int64_t n_prompt_tokens = 0;
   std::int64_t n_image_tokens = 0;
   std::int64_t n_reused_tokens = 0;  // of the prompt, found in the cache from an earlier request
+  std::int64_t n_cached_media = 0;   // pictures and videos whose rows were found in the visual cache
   GenerationTimings timings;
 };
 

@@ -65,6 +65,9 @@ struct MediaItem {
   std::vector<std::int32_t> text_ids;  // ids of the user's text, only for families with media_text_tokenizer
   Fingerprint
       fingerprint;  // of what the tower sees beside text_ids; equal items give equal rows; empty: unknown
+  /// The pixels were not made, as the rows seemed to be at hand: what to make them of when they are not. Else
+  /// null.
+  std::shared_ptr<const std::vector<Image>> frames = nullptr;
 };
 
 /// Consecutive media rows and where in the prompt they go.
