@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "triptych/chat_message.h"
@@ -17,6 +18,9 @@ struct Request {
   MediaOptions media_options = {};
   /// The answer goes on with the text of the last message instead of beginning a new one.
   bool continue_final_message = false;
+  /// Requests share keys and values only with those of the same salt, so that the time an answer takes tells
+  /// nobody what others asked. Named as in vLLM.
+  std::string cache_salt = {};
 };
 
 }  // namespace triptych::api

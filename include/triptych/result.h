@@ -48,6 +48,10 @@ struct Result {
   std::int64_t n_image_tokens = 0;         // of the prompt, those of pictures and videos
   std::int64_t n_reused_tokens = 0;        // of the prompt, found in the prefix cache
   Timings timings;
+  /// Sum of the logprobs of its tokens and of the one that ended it, with n_logprobs >= 0 or best_of > n.
+  std::optional<double> cumulative_logprob = {};
+  /// With SamplingParams::n > 1 all n of them, this one first; by likelihood with best_of > n.
+  std::vector<Result> choices = {};
 };
 
 }  // namespace triptych::api

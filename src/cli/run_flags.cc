@@ -1,6 +1,7 @@
 #include "cli/run_flags.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 
@@ -109,6 +110,25 @@ void add_batch_flags(CLI::App& app, RunFlags& flags) {
       ->group(kBatchGroup);
 }
 
+void add_prefix_cache_flags(CLI::App& app, RunFlags& flags) {
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags.prefix_caching,
+               "Keep keys and values, so that prompts with the same beginning share them; without either in "
+               "chats only")
+      ->group(help_group::kContext);
+  app.add_option("--prefix-cache-gb", flags.prefix_cache_gb, "Most memory of the prefix cache, GiB")
+      ->check(CLI::Range(0.0, 1e6).description(""))
+      ->type_name("X")
+      ->default_str("what the context takes")
+      ->group(help_group::kContext);
+}
+
+// Keys and values of a prompt with several answers are shared without it.
+std::size_t prefix_cache_bytes(const RunFlags& flags) {
+  if (!flags.prefix_caching.value_or(flags.interactive || flags.prefix_cache_gb.has_value())) return 0;
+  if (!flags.prefix_cache_gb) return std::numeric_limits<std::size_t>::max();
+  return static_cast<std::size_t>(*flags.prefix_cache_gb * static_cast<double>(std::size_t{1} << 30));
+}
+
 }  // namespace
 
 void RunFlags::add_to(CLI::App& app) {
@@ -120,6 +140,7 @@ void RunFlags::add_to(CLI::App& app) {
   app.add_option("--system", system, "System prompt")->type_name("TEXT");
   add_batch_flags(app, *this);
   context.add_to(app);
+  add_prefix_cache_flags(app, *this);
   add_enforce_eager(app, replay_steps);
   add_json_flag(app, json, "Print one JSON object (in a chat one line per answer) instead of text");
   app.add_option("--draw", draw, "Draw the boxes and points that the answer names on its picture, as PNG")
@@ -152,6 +173,9 @@ void RunFlags::check() {
   check_stdin(*this);
   check_draw(*this);
   sampling.check();
+  if (interactive && sampling.n_sequences() > 1)
+    fail(ErrorCode::kInvalidArgument, "{} needs --prompt: a chat goes on with one answer",
+         sampling.n ? "--n" : "--best-of");
   media.check_values();
   // In a chat a video may come later, and lines of a batch name theirs.
   const char* flag = video_flag(video);
@@ -179,8 +203,10 @@ std::vector<NamedPath> RunFlags::inputs() const {
 
 api::EngineOptions RunFlags::engine_options() const {
   return {.max_context_tokens = context.ctx_size_tokens,
+          .max_sequences = std::max(8, sampling.n_sequences()),
           .kv_cache_dtype = context.kv_cache_dtype,
-          .replay_steps = replay_steps};
+          .replay_steps = replay_steps,
+          .prefix_cache_bytes = prefix_cache_bytes(*this)};
 }
 
 }  // namespace triptych::cli

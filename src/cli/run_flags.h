@@ -38,6 +38,8 @@ struct RunFlags {
   bool interactive = false;
   std::pair<std::string, std::string> jsonl;  // IN, OUT; empty: not given
   int batch = 8;
+  std::optional<bool> prefix_caching;  // not given: in chats
+  std::optional<double> prefix_cache_gb;
   bool json = false;
 
   bool is_batch() const noexcept { return !jsonl.first.empty(); }

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "engine/block_pool.h"
+#include "engine/kv_cache_stats.h"
 #include "engine/load.h"
 #include "engine/model_runner.h"
 #include "engine/prefix_cache.h"
@@ -27,6 +29,7 @@
 namespace triptych {
 
 struct Sequence;
+struct SessionModel;
 
 struct EngineOptions {
   std::int64_t max_context_tokens = 0;         // of a sequence; 0: the model's own limit
@@ -39,8 +42,8 @@ struct EngineOptions {
   bool replay_steps = true;
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
-  int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
-  VisionCacheOptions vision_cache = {};  // of the pictures: how many, how exact, where on a disk
+  VisionCacheOptions vision_cache = {};          // of the pictures: how many, how exact, where on a disk
+  std::size_t prefix_cache_bytes = 0;            // of keys and values that others may use, see PrefixCache
 };
 
 class Engine {
@@ -52,7 +55,8 @@ class Engine {
   using RequestId = triptych::RequestId;
   /// Queues a request. Throws Error(kContextLength) with the numbers when prompt and one token do not fit,
   /// kInvalidArgument for parameters out of range. `on_token` may be empty; it is called at the end of each
-  /// step, and when it throws its request ends with that error.
+  /// step, and when it throws its request ends with that error. With params.n or best_of above 1 the prompt
+  /// is computed once, and its sequences share its pages.
   RequestId submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token = {});
   /// Ends a request at the next step; its result says kCancelled.
   void cancel(RequestId id);
@@ -61,13 +65,22 @@ class Engine {
   /// One step: what came of each sequence of which something came. Valid until the next call. Throws for no
   /// fault of a single sequence.
   std::span<const StepOutput> step();
-  /// Takes the result of a finished request; nothing when it still waits or runs.
+  /// Takes the result of a finished request; nothing when a sequence of it still waits or runs.
   std::optional<GenerationResult> take_result(RequestId id);
 
   /// submit, and step until it is done. Throws what its request failed with: an Error, or what `on_token`
   /// threw.
   GenerationResult generate(PreparedRequest request, const SamplingParams& params,
                             TokenCallback on_token = {});
+
+  /// Writes a conversation with its pictures and what the prefix cache holds of its keys and values; gives
+  /// the number of their tokens. Throws Error as write_session, and as LoadedModel::prepare.
+  std::int64_t save_session(const std::filesystem::path& path, const ChatRequest& conversation);
+  /// Reads it back: the prefix cache holds its keys and values (as far as it has room; `n_restored_tokens`
+  /// may be null), so that the next prompt of this conversation begins with them, and no picture is encoded.
+  /// Throws Error: as parse_session, kUnsupported for another model or type of cache, kContextLength; then
+  /// nothing has changed.
+  ChatRequest load_session(const std::filesystem::path& path, std::int64_t* n_restored_tokens = nullptr);
 
   /// Tower and projector alone, and one forward pass that returns the logits [T, V] of all rows, for reports
   /// and parity. `observer` (may be null) sees all taps. Returned views live until the next call on this
@@ -84,6 +97,10 @@ class Engine {
   /// Sees the operations of all later steps, for measurements; null ends it. Pictures are not taken from the
   /// cache meanwhile.
   void set_observer(ExecObserver* observer) noexcept { observer_ = observer; }
+
+  /// How many pages there are, who holds them and how full they are.
+  KvCacheStats kv_cache_stats() const;
+  const PrefixCache& prefix_cache() const noexcept { return *prefix_cache_; }
 
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
   std::size_t kv_cache_bytes() const noexcept { return runner_->kv_cache().bytes(); }
@@ -104,11 +121,9 @@ class Engine {
   // Requests: engine.cc
   void end_cancelled();
   void admit();
-  bool find_room(const Sequence& s);
+  bool find_room(Sequence& s);
   void start(Sequence& s);
   void preempt_youngest();
-  bool give_up_cached();
-  void reserve_blocks(Sequence& s, std::int64_t n_tokens);
   void finish(Sequence& s, FinishReason reason);
   void fail_sequence(Sequence& s, std::exception_ptr error);
   void end(Sequence& s, FinishReason reason);
@@ -117,6 +132,29 @@ class Engine {
   StepOutput& output_of(Sequence& s);
   SequenceState state_of(const Sequence& s) const;
   void note_states();
+  bool has_ended(const Sequence& s) const;
+  // Pages: engine_pages.cc
+  std::int64_t n_available_blocks() const noexcept;
+  std::int32_t allocate_block();
+  void reserve_blocks(Sequence& s, std::int64_t n_tokens);
+  bool must_copy_page(const Sequence& s) const;
+  bool own_last_page(Sequence& s);
+  void adopt_pages(Sequence& s);
+  void publish_pages(Sequence& s);
+  void publish_rest(Sequence& s);
+  void forget_pages(Sequence& s);
+  PrefixChain prefix_chain(const Sequence& s, const PreparedRequest& request) const;
+  // Sessions: engine_session.cc
+  SessionModel session_model() const;
+  std::int64_t restore_pages(Sequence& s, const PreparedRequest& request, std::int64_t n_tokens,
+                             std::span<const std::byte> pages);
+  // Several answers to a request: engine_choices.cc
+  std::unique_ptr<Sequence> make_sequence(const PreparedRequest& request, const SamplingParams& params,
+                                          std::uint64_t seed, int choice);
+  void add_siblings(Sequence& s, const PreparedRequest& request, const SamplingParams& params,
+                    std::uint64_t seed);
+  void fork(Sequence& s, std::span<const float> logits);
+  void place_forked();
   // Steps: engine_step.cc
   bool run_step();
   void make_schedule();
@@ -138,6 +176,7 @@ class Engine {
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<BlockPool> pool_;
   std::unique_ptr<PrefixCache> prefix_cache_;
+  Fingerprint prefix_model_;  // of the model, for keys of pages
   VisionEmbeddingCache vision_embeddings_;
   Scheduler scheduler_;
 
@@ -145,7 +184,8 @@ class Engine {
   std::deque<std::unique_ptr<Sequence>> waiting_;   // by age, those preempted in front
   std::vector<std::unique_ptr<Sequence>> running_;  // by age
   std::vector<std::unique_ptr<Sequence>> finished_;
-  std::unique_ptr<Sequence> probe_;  // of forward_prompt
+  std::vector<std::unique_ptr<Sequence>> forked_;  // in this step: they have no place yet
+  std::unique_ptr<Sequence> probe_;                // of forward_prompt
   std::int64_t n_media_encoded_ = 0;
   std::int64_t n_preemptions_ = 0;
 

@@ -74,6 +74,10 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   const SamplingParams& params = s.sampler->params();
   TokenEvent event;
   event.token = s.sampler->sample(logits);
+  event.choice = s.choice;
+  if (params.n_logprobs >= 0)
+    s.result.cumulative_logprob =
+        s.result.cumulative_logprob.value_or(0) + static_cast<double>(event.token.logprob);
   const std::int32_t id = event.token.id;
   const auto& own = model_.stop_token_ids();
   const bool is_eos = !params.ignore_eos && std::find(own.begin(), own.end(), id) != own.end();
@@ -83,7 +87,7 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   if (!ends) {
     s.append(id, model_.info().n_position_axes);
     s.result.token_ids.push_back(id);
-    if (params.n_logprobs >= 0) s.result.tokens.push_back(event.token);
+    if (s.keeps_logprobs) s.result.tokens.push_back(event.token);
     if (s.text)
       event.text = s.stops.push(s.sampler->is_constrained() ? s.text->push_bytes(s.sampler->last_bytes())
                                                             : s.text->push(id));
@@ -105,12 +109,16 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   }
 }
 
-// A schedule for which blocks are there once its sequences to preempt are preempted.
+// A schedule for which blocks are there, or pages of the prefix cache that nobody uses, once its sequences to
+// preempt are preempted.
 void Engine::make_schedule() {
-  do {
+  for (auto& s : running_) adopt_pages(*s);
+  for (;;) {
     note_states();
-    scheduler_.schedule(states_, pool_->n_free(), schedule_);
-  } while ((!schedule_.preempted.empty() || schedule_.n_missing_blocks > 0) && give_up_cached());
+    scheduler_.schedule(states_, n_available_blocks(), schedule_);
+    if (!probe_ || (schedule_.preempted.empty() && schedule_.n_missing_blocks == 0)) return;
+    release_probe();
+  }
 }
 
 // False when a sequence failed. Before others are preempted for it.
@@ -129,12 +137,14 @@ bool Engine::encode_scheduled() {
   return all;
 }
 
+// False when a sequence failed, or has to compute again what could not be copied.
 bool Engine::take_blocks() {
   for (std::size_t i = 0; i < schedule_.preempted.size(); ++i) preempt_youngest();
   bool all = true;
   for (const ScheduledRows& one : schedule_.rows) {
     Sequence& s = *running_[one.sequence];
     try {
+      all &= own_last_page(s);
       reserve_blocks(s, s.n_computed + one.n_rows);
     } catch (...) {
       fail_sequence(s, std::current_exception());
@@ -164,9 +174,12 @@ void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) 
   Sequence& s = *in_batch_[in_batch].sequence;
   s.n_computed += in_batch_[in_batch].n_rows;
   (s.n_computed > s.n_prompt ? s.result.timings.decode_ms : s.result.timings.prefill_ms) += ms;
-  if (rows_[in_batch].logit_rows.empty()) return;
   try {
-    accept_token(s, {logits.cf32(), static_cast<std::size_t>(logits.numel())});
+    publish_pages(s);
+    if (rows_[in_batch].logit_rows.empty()) return;
+    const std::span<const float> values(logits.cf32(), static_cast<std::size_t>(logits.numel()));
+    if (!s.siblings.empty()) fork(s, values);
+    accept_token(s, values);
   } catch (...) {
     fail_sequence(s, std::current_exception());
   }
@@ -229,6 +242,7 @@ void Engine::call_back() {
     for (const TokenEvent& event : outputs_[i].events) try {
         if (s.on_token(event)) continue;
         if (!s.finished()) finish(s, FinishReason::kCancelled);
+        if (s.group) cancel(s.id);
         break;
       } catch (...) {
         fail_sequence(s, std::current_exception());
@@ -245,6 +259,7 @@ std::span<const StepOutput> Engine::step() {
     collect_finished();
     admit();
   } while (!run_step());
+  place_forked();
   call_back();
   collect_finished();
   return std::span(outputs_).first(n_outputs_);

@@ -210,11 +210,13 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request, const HasRows& 
     if (std::none_of(spans.begin(), spans.end(), prints_videos))
       fail(ErrorCode::kUnsupported, "the chat template of this model prints nothing for a video");
   }
-  return prepare_spans(spans, request.media,
-                       {.options = request.media_options,
-                        .user_text = user_text,
-                        .cache_salt = request.cache_salt,
-                        .has_rows = &has_rows});
+  PreparedRequest out = prepare_spans(spans, request.media,
+                                      {.options = request.media_options,
+                                       .user_text = user_text,
+                                       .cache_salt = request.cache_salt,
+                                       .has_rows = &has_rows});
+  out.cache_salt = request.cache_salt;
+  return out;
 }
 
 PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,

@@ -38,7 +38,7 @@ struct ChatRequest {
   bool continue_final_message = false;
   OrderedJsonPtr tools;
   OrderedJsonPtr template_variables;
-  std::string cache_salt = {};  // of the tenant, see MediaInput::client_id
+  std::string cache_salt = {};  // of the tenant, see MediaInput::client_id and PreparedRequest
 };
 
 /// A request ready to run: everything that needs no backend is done.
@@ -47,6 +47,9 @@ struct PreparedRequest {
   std::vector<std::int32_t> token_ids;  // before placeholders are expanded
   PromptLayout layout;
   std::vector<MediaItem> media;
+  /// Requests share keys and values only with those of the same salt, so that nobody can find out by the time
+  /// an answer takes what others asked (vLLM's cache_salt).
+  std::string cache_salt = {};
 };
 
 using RequestId = std::uint64_t;
@@ -63,6 +66,7 @@ std::string_view to_string(FinishReason reason) noexcept;
 struct TokenEvent {
   SampledToken token;
   std::string text;  // what became certain with this token; may be empty
+  int choice = 0;    // index of the sequence it belongs to, below SamplingParams::best_of
 };
 
 /// Why a request failed.
@@ -74,8 +78,9 @@ struct RequestError {
 /// What came of one sequence in a step of the engine.
 struct StepOutput {
   RequestId id = 0;
+  int choice = 0;                             // index among the sequences of the request
   std::vector<TokenEvent> events;             // new tokens and text, in order; may be empty
-  std::optional<FinishReason> finish_reason;  // when it ended: its result may be taken
+  std::optional<FinishReason> finish_reason;  // when it ended; the result may be taken once all have
   std::optional<RequestError> error;          // with kError
 };
 
@@ -97,6 +102,11 @@ struct GenerationResult {
   std::int64_t n_image_tokens = 0;
   std::int64_t n_reused_tokens = 0;  // of the prompt, found in the cache from an earlier request
   std::int64_t n_cached_media = 0;   // pictures and videos whose rows were found in the visual cache
+  /// Sum of the log probabilities of its tokens, the one that ended it included, of the model's own
+  /// distribution; with n_logprobs >= 0 or best_of.
+  std::optional<double> cumulative_logprob = {};
+  /// With SamplingParams::n > 1 all n of them, this one first.
+  std::vector<GenerationResult> choices = {};
   GenerationTimings timings;
 };
 

@@ -7,10 +7,13 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/answer_text.h"
 #include "engine/batch_builder.h"
+#include "engine/choices.h"
+#include "engine/prefix_key.h"
 #include "engine/request.h"
 #include "engine/sampling.h"
 #include "engine/stop_strings.h"
@@ -35,6 +38,10 @@ struct Sequence {
   std::int32_t next_position = 0;       // of the next token of the answer, on every axis
   std::vector<std::int32_t> blocks;     // token t lies in blocks[t / kBlockTokens]
 
+  PrefixChain prefix;                                           // keys of its pages
+  std::size_t n_published = 0;                                  // of its pages: the prefix cache knows them
+  std::vector<std::pair<std::size_t, std::int32_t>> own_pages;  // of them, by index and block: from this one
+
   std::vector<MediaItem> media;    // pixels go when an item is encoded
   std::vector<MediaRun> runs;      // where its rows stand for tokens of the prompt
   std::vector<Tensor> media_rows;  // of each item [n_tokens, D]; empty: not encoded
@@ -42,14 +49,20 @@ struct Sequence {
 
   std::int64_t max_tokens = 0;  // of the answer
   std::unique_ptr<Sampler> sampler;
+  bool keeps_logprobs = false;       // in its result
   std::unique_ptr<AnswerText> text;  // null without a tokenizer
   StopStrings stops;
   TokenCallback on_token;
   bool cancelled = false;
+
+  int choice = 0;                                   // index among the choices of its request
+  std::shared_ptr<ChoiceGroup> group;               // null: the only one
+  std::vector<std::unique_ptr<Sequence>> siblings;  // further choices, until the prompt is computed
   GenerationResult result;
   std::exception_ptr failure;  // what ended it, with FinishReason::kError
 
   std::int64_t n_tokens() const noexcept { return static_cast<std::int64_t>(tokens.size()); }
+  PrefixTokens prefix_tokens() const { return {tokens, positions}; }
   bool finished() const noexcept { return status == SequenceStatus::kFinished; }
   std::span<const std::int32_t> answer() const {
     return std::span(tokens).subspan(static_cast<std::size_t>(n_prompt));
