@@ -111,9 +111,11 @@ void add_batch_flags(CLI::App& app, RunFlags& flags) {
 }
 
 void add_prefix_cache_flags(CLI::App& app, RunFlags& flags) {
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", flags.prefix_caching,
-               "Keep keys and values, so that prompts with the same beginning share them; without either in "
-               "chats only")
+  app.add_flag_function(
+         "--enable-prefix-caching,!--no-enable-prefix-caching",
+         [&flags](std::int64_t n) { flags.prefix_caching = n > 0; },
+         "Keep keys and values, so that prompts with the same beginning share them; without either in chats "
+         "only")
       ->group(help_group::kContext);
   app.add_option("--prefix-cache-gb", flags.prefix_cache_gb, "Most memory of the prefix cache, GiB")
       ->check(CLI::Range(0.0, 1e6).description(""))

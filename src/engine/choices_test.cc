@@ -107,6 +107,31 @@ TEST_F(Choices, AreWhatEachIsAlone) {
   EXPECT_EQ(stats.n_free_blocks, stats.n_blocks) << "no page is lost";
 }
 
+// A sibling that computes the prompt again has what was encoded for it.
+TEST_F(Choices, ShareThePicture) {
+  const auto about_a_picture = [&] {
+    PreparedRequest out = prompt(70);
+    Image image{28, 28, {}};
+    image.rgb.assign(std::size_t{3} * 28 * 28, 90);
+    MediaItem item;
+    item.plan = model().model().plan_media({.width_px = 28, .height_px = 28}, {});
+    item.pixels = model().model().preprocess({&image, 1}, item.plan, nullptr);
+    out.token_ids.push_back(model().info().image_token_id);
+    out.layout = model().model().expand_prompt(out.token_ids, {&item.plan, 1});
+    out.media.push_back(std::move(item));
+    return out;
+  };
+  Engine together(model(), kOptions);
+  const auto ids = ids_of(together.generate(about_a_picture(), sampled(3)));
+  EXPECT_EQ(ids.size(), 3U);
+  EXPECT_EQ(together.n_media_encoded(), 1);
+  EngineOptions options = kOptions;
+  options.max_sequences = 1;
+  Engine apart_engine(model(), options);
+  EXPECT_EQ(ids_of(apart_engine.generate(about_a_picture(), sampled(3))), ids);
+  EXPECT_EQ(apart_engine.n_media_encoded(), 1);
+}
+
 TEST_F(Choices, GreedyOnesAreEqual) {
   Engine engine(model(), kOptions);
   SamplingParams greedy = sampled(3);

@@ -12,10 +12,10 @@
 namespace triptych {
 namespace {
 
-// The same memory, which both keep.
+// The same memory, which both keep. What was moved from, as pixels that were encoded, has none.
 Tensor shared(const Tensor& x) {
-  if (x.view().empty()) return {};
   const Buffer& buffer = x.buffer();
+  if (buffer.data() == nullptr || x.view().empty()) return {};
   return Tensor(Buffer::wrap(buffer.owner(), buffer.data(), buffer.size_bytes(), buffer.kind()), x.dtype(),
                 x.shape());
 }

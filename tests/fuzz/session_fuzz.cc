@@ -34,13 +34,14 @@ void check(std::span<const std::byte> bytes) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace triptych;
   const auto* begin = reinterpret_cast<const std::byte*>(data);
-  fuzz::only_errors([&] { check({begin, size}); });
   constexpr std::size_t kPrefix = 32;
-  if (size < kPrefix + sizeof(Fingerprint)) return 0;
-  std::vector<std::byte> sealed(begin, begin + size);
-  const std::uint64_t n_bytes = size;
-  std::memcpy(sealed.data() + 24, &n_bytes, sizeof n_bytes);
-  const Fingerprint checksum = fingerprint(std::span(sealed).first(size - sizeof(Fingerprint)));
-  std::memcpy(sealed.data() + size - sizeof checksum, &checksum, sizeof checksum);
-  return fuzz::only_errors([&] { check(sealed); });
+  if (size >= kPrefix + sizeof(Fingerprint)) {
+    std::vector<std::byte> sealed(begin, begin + size);
+    const std::uint64_t n_bytes = size;
+    std::memcpy(sealed.data() + 24, &n_bytes, sizeof n_bytes);
+    const Fingerprint checksum = fingerprint(std::span(sealed).first(size - sizeof(Fingerprint)));
+    std::memcpy(sealed.data() + size - sizeof checksum, &checksum, sizeof checksum);
+    fuzz::only_errors([&] { check(sealed); });
+  }
+  return fuzz::only_errors([&] { check({begin, size}); });
 }
