@@ -40,7 +40,9 @@ struct EngineOptions {
   bool replay_steps = true;
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_cache_bytes = 0;  // embeddings of pictures seen lately
-  int max_cached_prefixes = 0;         // ended sequences whose keys and values a longer one may go on with
+  /// Keys and values whose tokens, pictures and salt a later request may begin with, in pages; those not used
+  /// for longest go first.
+  std::size_t prefix_cache_bytes = 0;
   /// Patches of a pass through the vision tower, which takes the pictures of several requests together.
   std::int64_t max_batch_patches = 16384;
   /// While others decode, a step should take no longer: prompts and pictures are worked on in pieces in
@@ -59,6 +61,7 @@ struct EngineOptions {
 struct TokenEvent {
   SampledToken token;
   std::string text;  // what became certain with this token, whole characters; may be empty
+  int choice = 0;    // which of the request's answers it belongs to, below SamplingParams::n or best_of
 };
 
 /// Called after each token, on the thread that steps; returning false cancels the request. It may not call
@@ -67,12 +70,20 @@ using TokenCallback = std::function<bool(const TokenEvent&)>;
 
 using RequestId = std::uint64_t;
 
-/// What came of one request in a step.
+/// What came of one answer in a step.
 struct StepOutput {
   RequestId request_id = 0;
+  int choice = 0;                                  // which of the request's answers
   std::vector<TokenEvent> events = {};             // new tokens and text, in order; may be empty
-  std::optional<FinishReason> finish_reason = {};  // when it ended: take_result() has its result
+  std::optional<FinishReason> finish_reason = {};  // when it ended; take_result() waits for all of a request
   std::optional<RequestError> error = {};          // with kError
+};
+
+/// A conversation that is kept in a file.
+struct Session {
+  std::vector<ChatMessage> messages;
+  MediaOptions media_options = {};
+  std::int64_t n_cached_tokens = 0;  // whose keys and values the engine has: they are not computed again
 };
 
 /// Runs requests together, one batch a step, without a thread of its own: whoever owns it calls step(). An
@@ -105,6 +116,18 @@ class TRIPTYCH_API Engine {
   /// Submits, steps until this request is done and returns its result. Throws as submit, and what the request
   /// failed with: an Error, or what `on_token` threw. Other requests go on meanwhile.
   Result generate(const Request& request, const TokenCallback& on_token = {});
+
+  /// Writes a conversation to a file: its messages, the pixels of its pictures and, with a prefix cache, the
+  /// keys and values that are kept of it. Returns the number of tokens of the latter. The file appears when
+  /// it is complete; only a saved session is replaced. Throws Error: kInvalidArgument for another file in its
+  /// place, kIo, and as submit.
+  std::int64_t save_session(const std::string& path, const std::vector<ChatMessage>& messages,
+                            const MediaOptions& media_options = {});
+  /// Reads it back. Requests that go on with its messages begin with its keys and values, without its
+  /// pictures being encoded. Throws Error, and has changed nothing then: kNotFound, kInvalidFile (damaged,
+  /// cut off, no session), kUnsupported (of another model or format of weights, another type of cache or
+  /// another version), kContextLength.
+  Session load_session(const std::string& path);
 
   /// Of a sequence, prompt and answer together.
   std::int64_t max_context_tokens() const noexcept;

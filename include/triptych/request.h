@@ -26,6 +26,9 @@ struct Request {
   std::string tenant = {};
   /// From submission on; then it ends with kTimeout. 0: never.
   double timeout_ms = 0;
+  /// Requests share keys and values only with those of the same salt, so that the time an answer takes tells
+  /// nobody what others asked. Named as in vLLM.
+  std::string cache_salt = {};
 };
 
 }  // namespace triptych::api

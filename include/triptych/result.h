@@ -61,6 +61,10 @@ struct Result {
   Timings timings;
   std::int64_t n_drafted_tokens = 0;   // judged beside the answer's own, with SpeculativeOptions
   std::int64_t n_accepted_tokens = 0;  // of them, those that became the answer's
+  /// Sum of the logprobs of its tokens and of the one that ended it, with n_logprobs >= 0 or best_of > n.
+  std::optional<double> cumulative_logprob = {};
+  /// With SamplingParams::n > 1 all n of them, this one first; by likelihood with best_of > n.
+  std::vector<Result> choices = {};
 };
 
 }  // namespace triptych::api

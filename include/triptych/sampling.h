@@ -32,6 +32,8 @@ struct SamplingParams {
   std::vector<std::int32_t> stop_token_ids = {};                // beside the model's own
   bool ignore_eos = false;                                      // go on after the model's own stop token
   int n_logprobs = -1;  // -1: none; 0: of the chosen token only; n: and the n best
+  int n = 1;            // [1, 128]; answers that are wanted: Result::choices. Drawn apart, from one seed
+  int best_of = 0;      // n to 128 answers of which the n with the highest sum of logprobs are kept; 0: n
 
   // What the answer has to be, as a whole; at most one of these, named as in vLLM. The answer ends where its
   // text is whole; max_tokens or a stop string may cut it before. docs/constrained.md has the subsets.

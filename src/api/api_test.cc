@@ -286,7 +286,7 @@ TEST(PublicEngine, WhatACallbackThrowsReachesTheCallerAndTheEngineGoesOn) {
 }
 
 TEST(PublicEngine, AConversationGoesOnWithThePrefixCache) {
-  Engine engine(model(), {.max_cached_prefixes = 1});
+  Engine engine(model(), {.prefix_cache_bytes = std::size_t{1} << 30});
   Request request = ask("Which shape is orange?");
   const Result first = engine.generate(request);
   request.messages.push_back(ChatMessage::assistant(first.text));

@@ -72,6 +72,8 @@ triptych::SamplingParams to_inner(const SamplingParams& params) {
   out.stop_token_ids = params.stop_token_ids;
   out.ignore_eos = params.ignore_eos;
   out.n_logprobs = params.n_logprobs;
+  out.n = params.n;
+  out.best_of = params.best_of;
   out.constraint = {.json_schema = params.guided_json,
                     .regex = params.guided_regex,
                     .choice = params.guided_choice,
@@ -95,6 +97,8 @@ SamplingParams to_public(const triptych::SamplingParams& params) {
           .stop_token_ids = params.stop_token_ids,
           .ignore_eos = params.ignore_eos,
           .n_logprobs = params.n_logprobs,
+          .n = params.n,
+          .best_of = params.best_of,
           .guided_json = params.constraint.json_schema,
           .guided_regex = params.constraint.regex,
           .guided_choice = params.constraint.choice,
@@ -149,7 +153,7 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
   }
   out.replay_steps = options.replay_steps;
   out.vision_embedding_cache_bytes = options.vision_cache_bytes;
-  out.max_cached_prefixes = options.max_cached_prefixes;
+  out.prefix_cache_bytes = options.prefix_cache_bytes;
   out.max_batch_patches = options.max_batch_patches;
   out.max_step_ms = options.max_step_ms;
   out.priority_aging_ms = options.priority_aging_ms;
@@ -159,7 +163,9 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
   return out;
 }
 
-TokenEvent to_public(const triptych::TokenEvent& event) { return {to_public(event.token), event.text}; }
+TokenEvent to_public(const triptych::TokenEvent& event) {
+  return {to_public(event.token), event.text, event.choice};
+}
 
 FinishReason to_public(triptych::FinishReason reason) {
   switch (reason) {
@@ -178,7 +184,7 @@ FinishReason to_public(triptych::FinishReason reason) {
 }
 
 StepOutput to_public(const triptych::StepOutput& output) {
-  StepOutput out{.request_id = output.id};
+  StepOutput out{.request_id = output.id, .choice = output.choice};
   for (const triptych::TokenEvent& event : output.events) out.events.push_back(to_public(event));
   if (output.finish_reason) out.finish_reason = to_public(*output.finish_reason);
   out.error = to_public(output.error);
@@ -211,6 +217,8 @@ Result to_public(GenerationResult&& result) {
                  .total_ms = t.total_ms};
   out.n_drafted_tokens = result.n_drafted_tokens;
   out.n_accepted_tokens = result.n_accepted_tokens;
+  out.cumulative_logprob = result.cumulative_logprob;
+  for (GenerationResult& choice : result.choices) out.choices.push_back(to_public(std::move(choice)));
   return out;
 }
 

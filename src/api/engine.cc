@@ -4,16 +4,22 @@
 namespace triptych::api {
 namespace {
 
+ChatRequest to_inner_chat(const std::vector<ChatMessage>& messages, const MediaOptions& media_options) {
+  ChatRequest out;
+  for (const ChatMessage& message : messages) {
+    const auto& inner = Access::message(message);
+    out.messages.push_back(inner.message);
+    for (const auto& media : inner.media) out.media.push_back(*media);
+  }
+  out.media_options = to_inner(media_options);
+  return out;
+}
+
 // Renders, tokenizes, plans and resizes.
 PreparedRequest prepare(const LoadedModel& model, const Request& request) {
-  ChatRequest chat;
-  for (const ChatMessage& message : request.messages) {
-    const auto& inner = Access::message(message);
-    chat.messages.push_back(inner.message);
-    for (const auto& media : inner.media) chat.media.push_back(*media);
-  }
-  chat.media_options = to_inner(request.media_options);
+  ChatRequest chat = to_inner_chat(request.messages, request.media_options);
   chat.continue_final_message = request.continue_final_message;
+  chat.cache_salt = request.cache_salt;
   PreparedRequest out = model.prepare(chat);
   out.queue = {.priority = request.priority, .tenant = request.tenant, .timeout_ms = request.timeout_ms};
   return out;
@@ -74,6 +80,30 @@ Result Engine::generate(const Request& request, const TokenCallback& on_token) {
   return translate_errors([&] {
     return to_public(impl_->engine.generate(prepare(Access::model(impl_->model), request),
                                             impl_->sampling_of(request), std::move(callback)));
+  });
+}
+
+std::int64_t Engine::save_session(const std::string& path, const std::vector<ChatMessage>& messages,
+                                  const MediaOptions& media_options) {
+  return translate_errors(
+      [&] { return impl_->engine.save_session(path, to_inner_chat(messages, media_options)); });
+}
+
+Session Engine::load_session(const std::string& path) {
+  return translate_errors([&] {
+    Session out;
+    ChatRequest chat = impl_->engine.load_session(path, &out.n_cached_tokens);
+    auto media = chat.media.begin();
+    for (triptych::ChatMessage& message : chat.messages) {
+      std::vector<std::shared_ptr<const MediaInput>> own;
+      for (const ContentPart& part : message.parts)
+        if (part.kind != ContentPart::Kind::kText)
+          own.push_back(std::make_shared<const MediaInput>(std::move(*media++)));
+      out.messages.push_back(Access::make_message(std::move(message), std::move(own)));
+    }
+    out.media_options = {.min_pixels = chat.media_options.min_pixels,
+                         .max_pixels = chat.media_options.max_pixels};
+    return out;
   });
 }
 

@@ -47,6 +47,11 @@ struct Access {
     return {video.impl_, &video.impl_->media};
   }
   static const ChatMessage::Impl& message(const ChatMessage& message) { return *message.impl_; }
+  static ChatMessage make_message(triptych::ChatMessage message,
+                                  std::vector<std::shared_ptr<const MediaInput>> media) {
+    return ChatMessage(std::make_shared<const ChatMessage::Impl>(
+        ChatMessage::Impl{.message = std::move(message), .media = std::move(media)}));
+  }
   static LoadedModel& model(const Model& model) { return *model.impl_->model; }
 };
 

@@ -84,6 +84,12 @@ class KvCache {
   virtual void release_pages(std::span<const std::int32_t> pages) noexcept = 0;
   /// Page `to` becomes what `from`, which was written, holds. Throws Error(kOutOfMemory).
   virtual void copy_page(std::int32_t from, std::int32_t to) = 0;
+  /// Bytes of one page, laid out as the backend likes.
+  virtual std::size_t page_bytes() const noexcept = 0;
+  /// The bytes of a page of which the first n_rows rows were written; those behind read as 0. `to` and `from`
+  /// have page_bytes() bytes, host memory. write_page throws Error(kOutOfMemory).
+  virtual void read_page(std::int32_t page, int n_rows, std::span<std::byte> to) const = 0;
+  virtual void write_page(std::int32_t page, std::span<const std::byte> from) = 0;
 };
 
 /// What decides how a step's work is cut: steps of the same shape are the same sequence of operations.

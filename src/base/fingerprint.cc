@@ -2,35 +2,45 @@
 
 #include <sodium.h>
 
-#include <array>
 #include <cstring>
 
-#include "base/error.h"
+#include "base/digest.h"
 
 namespace triptych {
 
+static_assert(sizeof(Fingerprint) == 32);
+
 Fingerprint keyed_fingerprint(std::span<const std::byte> bytes, std::span<const std::byte> key) {
-  static const bool ready = sodium_init() >= 0;  // chooses the fastest implementation
-  TRIPTYCH_CHECK(ready, "libsodium cannot be used");
-  TRIPTYCH_CHECK(
-      key.size() >= crypto_generichash_KEYBYTES_MIN && key.size() <= crypto_generichash_KEYBYTES_MAX,
-      "a key of {} bytes", key.size());
-  unsigned char hash[16];
-  crypto_generichash(hash, sizeof hash, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(),
-                     reinterpret_cast<const unsigned char*>(key.data()), key.size());
-  Fingerprint out;
-  std::memcpy(&out.low, hash, 8);
-  std::memcpy(&out.high, hash + 8, 8);
-  return out;
+  Digest digest(key);
+  digest.add(bytes);
+  return digest.finish();
 }
 
 Fingerprint fingerprint(std::span<const std::byte> bytes) {
-  static const auto key = [] {
-    std::array<std::byte, 32> drawn;
-    randombytes_buf(drawn.data(), drawn.size());
-    return drawn;
-  }();
-  return keyed_fingerprint(bytes, key);
+  Digest digest;
+  digest.add(bytes);
+  return digest.finish();
+}
+
+std::string to_hex(const Fingerprint& fingerprint) {
+  unsigned char raw[sizeof fingerprint];
+  std::memcpy(raw, &fingerprint, sizeof raw);
+  char hex[2 * sizeof raw + 1];
+  sodium_bin2hex(hex, sizeof hex, raw, sizeof raw);
+  return hex;
+}
+
+std::optional<Fingerprint> fingerprint_from_hex(std::string_view hex) {
+  unsigned char raw[sizeof(Fingerprint)];
+  if (hex.size() != 2 * sizeof raw) return std::nullopt;
+  for (const char c : hex)
+    if ((c < '0' || c > '9') && (c < 'a' || c > 'f')) return std::nullopt;
+  std::size_t n = 0;
+  if (sodium_hex2bin(raw, sizeof raw, hex.data(), hex.size(), nullptr, &n, nullptr) != 0 || n != sizeof raw)
+    return std::nullopt;
+  Fingerprint out;
+  std::memcpy(&out, raw, sizeof raw);
+  return out;
 }
 
 }  // namespace triptych

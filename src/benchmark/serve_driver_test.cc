@@ -148,7 +148,7 @@ TEST_F(ServeDriver, CachesAreSeen) {
   ServeOptions options;
   options.n_clients = 1;
   options.engine.vision_embedding_cache_bytes = 1 << 20;
-  options.engine.max_cached_prefixes = 2;
+  options.engine.prefix_cache_bytes = std::size_t{64} << 20;
   const ServeRun run = run_serve(model(), trace, options);
   EXPECT_EQ(run.totals.n_media_encoded, 1);
   EXPECT_EQ(run.requests[0].n_reused_tokens, 0);
@@ -156,7 +156,7 @@ TEST_F(ServeDriver, CachesAreSeen) {
   EXPECT_EQ(run.totals.n_prefix_queries, 6 * (80 + 16));
   EXPECT_EQ(run.totals.n_prefix_hits, 5 * (70 + 16));
   // Without the prefix cache the pictures themselves are found.
-  options.engine.max_cached_prefixes = 0;
+  options.engine.prefix_cache_bytes = 0;
   const ServeRun visual = run_serve(model(), trace, options);
   EXPECT_EQ(visual.totals.n_vision_queries, 6);
   EXPECT_EQ(visual.totals.n_vision_hits, 5);

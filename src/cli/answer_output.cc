@@ -28,40 +28,72 @@ JsonOut token_json(const api::Model& model, std::int32_t id, float logprob) {
   return {{"id", id}, {"token", model.token(id)}, {"logprob", finite_logprob(logprob)}};
 }
 
+JsonOut logprobs_json(const api::Model& model, const api::Result& result) {
+  JsonOut out = JsonOut::array();
+  for (const api::SampledToken& token : result.tokens) {
+    JsonOut one = token_json(model, token.id, token.logprob);
+    if (!token.top.empty()) {
+      one["top_logprobs"] = JsonOut::array();
+      for (const api::TokenLogprob& other : token.top)
+        one["top_logprobs"].push_back(token_json(model, other.id, other.logprob));
+    }
+    out.push_back(std::move(one));
+  }
+  return out;
+}
+
+void add_answer(const api::Model& model, const api::Result& result, JsonOut& out) {
+  out["text"] = result.text;
+  out["finish_reason"] = to_string(result.finish_reason);
+  if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
+  if (model.names_regions()) out["boxes"] = regions_json(result.regions);
+  out["token_ids"] = result.token_ids;
+}
+
 }  // namespace
 
-AnswerPrinter::AnswerPrinter(bool stream)
-    : stream_(stream), is_terminal_(isatty(STDOUT_FILENO) != 0), start_(std::chrono::steady_clock::now()) {}
+AnswerPrinter::AnswerPrinter(bool print, bool several)
+    : print_(print),
+      several_(several),
+      is_terminal_(isatty(STDOUT_FILENO) != 0),
+      start_(std::chrono::steady_clock::now()) {}
+
+void AnswerPrinter::print(const std::string& text) const {
+  const std::string shown = is_terminal_ ? printable(text) : text;
+  std::fwrite(shown.data(), 1, shown.size(), stdout);
+}
 
 bool AnswerPrinter::on_token(const api::TokenEvent& event) {
   if (first_token_ms_ < 0)
     first_token_ms_ =
         std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
-  if (stream_ && !event.text.empty()) {
-    const std::string text = is_terminal_ ? printable(event.text) : event.text;
-    std::fwrite(text.data(), 1, text.size(), stdout);
+  if (print_ && !several_ && !event.text.empty()) {
+    print(event.text);
     std::fflush(stdout);
   }
   return !Interrupt::pending();
 }
 
-void AnswerPrinter::finish() {
-  if (!stream_) return;
+void AnswerPrinter::finish(const api::Result& result) {
+  if (!print_) return;
+  if (several_ && result.choices.empty()) print(result.text);
+  for (std::size_t i = 0; i < result.choices.size(); ++i) {
+    if (i > 0) std::fputs("\n\n", stdout);
+    print(result.choices[i].text);
+  }
   std::fputc('\n', stdout);
   std::fflush(stdout);
 }
 
 JsonOut answer_json(const api::Model& model, const api::Result& result, double first_token_ms) {
   JsonOut out;
-  out["text"] = result.text;
-  out["finish_reason"] = to_string(result.finish_reason);
-  if (!result.stop_string.empty()) out["stop_string"] = result.stop_string;
-  if (model.names_regions()) out["boxes"] = regions_json(result.regions);
-  out["token_ids"] = result.token_ids;
+  add_answer(model, result, out);
+  std::size_t n_tokens = result.choices.empty() ? result.token_ids.size() : 0;
+  for (const api::Result& choice : result.choices) n_tokens += choice.token_ids.size();
   out["usage"] = {{"prompt_tokens", result.n_prompt_tokens},
                   {"reused_tokens", result.n_reused_tokens},
                   {"image_tokens", result.n_image_tokens},
-                  {"completion_tokens", result.token_ids.size()}};
+                  {"completion_tokens", n_tokens}};
   if (result.n_drafted_tokens > 0) {
     out["usage"]["accepted_prediction_tokens"] = result.n_accepted_tokens;
     out["usage"]["rejected_prediction_tokens"] = result.n_drafted_tokens - result.n_accepted_tokens;
@@ -78,17 +110,15 @@ JsonOut answer_json(const api::Model& model, const api::Result& result, double f
                     {"inter_token_ms", t.inter_token_ms},
                     {"total_ms", t.total_ms},
                     {"decode_tokens_per_s", tokens_per_s(result.token_ids.size(), t.decode_ms)}};
-  if (!result.tokens.empty()) {
-    JsonOut& list = out["logprobs"] = JsonOut::array();
-    for (const api::SampledToken& token : result.tokens) {
-      JsonOut one = token_json(model, token.id, token.logprob);
-      if (!token.top.empty()) {
-        one["top_logprobs"] = JsonOut::array();
-        for (const api::TokenLogprob& other : token.top)
-          one["top_logprobs"].push_back(token_json(model, other.id, other.logprob));
-      }
-      list.push_back(std::move(one));
-    }
+  if (!result.tokens.empty()) out["logprobs"] = logprobs_json(model, result);
+  for (std::size_t i = 0; i < result.choices.size(); ++i) {
+    const api::Result& choice = result.choices[i];
+    JsonOut one = {{"index", i}};
+    add_answer(model, choice, one);
+    if (choice.cumulative_logprob)
+      one["cumulative_logprob"] = finite_logprob(static_cast<float>(*choice.cumulative_logprob));
+    if (!choice.tokens.empty()) one["logprobs"] = logprobs_json(model, choice);
+    out["choices"].push_back(std::move(one));
   }
   return out;
 }

@@ -13,17 +13,21 @@ namespace triptych::cli {
 /// Prints the text of an answer while it comes and measures the time to the first token.
 class AnswerPrinter {
  public:
-  /// `stream`: to stdout at once (escaped where stdout is a terminal).
-  explicit AnswerPrinter(bool stream);
+  /// `print`: to stdout at once (escaped where stdout is a terminal), or at the end when there are `several`
+  /// answers at a time.
+  explicit AnswerPrinter(bool print, bool several = false);
   /// For api::Engine: false once Ctrl-C was pressed.
   bool on_token(const api::TokenEvent& event);
-  /// Ends the line.
-  void finish();
+  /// Ends the line; several answers are printed one after another, an empty line between them.
+  void finish(const api::Result& result);
   /// From construction to the first token; negative when none came.
   double first_token_ms() const noexcept { return first_token_ms_; }
 
  private:
-  bool stream_;
+  void print(const std::string& text) const;
+
+  bool print_;
+  bool several_;
   bool is_terminal_;
   std::chrono::steady_clock::time_point start_;
   double first_token_ms_ = -1;

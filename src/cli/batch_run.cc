@@ -168,14 +168,15 @@ class BatchRun {
             std::chrono::duration<double, std::milli>(Clock::now() - running.start).count();
       if (!output.finish_reason) continue;
       const std::optional<api::Result> result = engine_.take_result(output.request_id);
-      if (result && !result->error) {
+      if (!result) continue;  // others of its choices go on
+      if (!result->error) {
         JsonOut out = BatchFile::answer_to(*running.line);
         const JsonOut content = answer_json(model_, *result, running.first_token_ms);
         for (const auto& [key, value] : content.items()) out[key] = value;
         file_.write(out);
         ++n_answered_;
       } else {
-        write_error(*running.line, result ? failure_of(*result->error) : bad_usage("the answer is missing"));
+        write_error(*running.line, failure_of(*result->error));
       }
       running_.erase(found);
     }

@@ -82,7 +82,7 @@ EngineOptions engine_options(const ServeFlags& flags, const ServeSetting& settin
                                               : 16;
   out.kv_cache_dtype = parse_kv_dtype(setting.kv_cache_dtype);
   out.replay_steps = setting.replay_steps;
-  out.max_cached_prefixes = flags.n_cached_prefixes;
+  out.prefix_cache_bytes = flags.prefix_cache.bytes();
   out.vision_embedding_cache_bytes = static_cast<std::size_t>(flags.visual_cache_gb * 1e9);
   return out;
 }
@@ -152,10 +152,7 @@ void ServeFlags::add_to(CLI::App& app) {
   add("--ctx-size,--max-model-len", ctx_size_tokens, "Tokens of prompt and answer together", "N")
       ->check(count(1, std::int64_t{1} << 32))
       ->default_str("what the trace needs");
-  add("--cached-prefixes", n_cached_prefixes, "Ended requests whose keys and values later ones may share",
-      "N")
-      ->check(count(0, 1 << 20))
-      ->capture_default_str();
+  prefix_cache.add_to(app, kGroup, "");
   add("--visual-cache-gb", visual_cache_gb, "Memory for what towers gave for pictures seen before", "GB")
       ->check(is_within(0, 1e6))
       ->capture_default_str();

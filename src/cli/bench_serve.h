@@ -11,6 +11,7 @@
 
 #include "benchmark/serve_trace.h"
 #include "cli/flags.h"
+#include "cli/prefix_cache_flags.h"
 
 namespace CLI {
 class App;
@@ -31,7 +32,7 @@ struct ServeFlags {
   std::int64_t max_batch_tokens = 1024;
   std::int64_t kv_cache_tokens = 0;
   std::int64_t ctx_size_tokens = 0;
-  int n_cached_prefixes = 0;
+  PrefixCacheFlags prefix_cache;
   double visual_cache_gb = 0;
   int n_prepare_threads = 1;
   MediaFlags media;

@@ -12,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/line_completion.h"
 #include "cli/line_reader.h"
+#include "cli/output_file.h"
 
 namespace triptych::cli {
 namespace {
@@ -20,6 +21,8 @@ constexpr const char* kChatHelp =
     "  /image FILE   a picture for the next message; may be repeated; Tab completes names\n"
     "  /video PATH   a video for the next message: a folder of frames, a GIF or WebP\n"
     "  /reset        forget the conversation\n"
+    "  /save FILE    write the conversation, its pictures and what was computed of them to a file\n"
+    "  /load FILE    go on with a saved conversation instead of this one\n"
     "  /help         this list\n"
     "  /quit         end (also Ctrl-D)\n"
     "A line that ends with \\ goes on in the next, and pasted lines are one message. Ctrl-C cancels an "
@@ -29,16 +32,30 @@ constexpr const char* kChatHelp =
 constexpr const char* kHint = "/reset begins a new conversation";
 
 void show(const RunFlags& flags, const api::Model& model, const api::Result& result, AnswerPrinter& printer) {
-  printer.finish();
+  printer.finish(result);
   if (flags.json) {
     JsonOut out = json_document("run", answer_json(model, result, printer.first_token_ms()));
     if (flags.profile.profile) out["profile"] = profile_json();
     print_json(out, !flags.interactive);
     return;
   }
-  if (flags.sampling.n_logprobs) std::fputs(logprob_table(model, result).c_str(), stdout);
+  if (flags.sampling.n_logprobs && result.choices.empty())
+    std::fputs(logprob_table(model, result).c_str(), stdout);
+  if (flags.sampling.n_logprobs)
+    for (const api::Result& choice : result.choices) std::fputs(logprob_table(model, choice).c_str(), stdout);
   if (flags.model.verbosity > 0)
     std::fprintf(stderr, "%s\n", answer_summary(result, printer.first_token_ms()).c_str());
+}
+
+void use_session_file(const std::string& verb, const std::string& name, const RunFlags& flags,
+                      ChatSession& session, bool is_terminal) {
+  if (verb == "/save") check_output(verb, name, flags.inputs());
+  const std::int64_t n_tokens = verb == "/save" ? session.save(name) : session.load(name);
+  if (!is_terminal) return;
+  std::printf(verb == "/save" ? "%zu messages saved, %lld tokens of them computed\n"
+                              : "%zu messages, %lld tokens of them need not be computed again\n",
+              session.n_messages(), static_cast<long long>(n_tokens));
+  std::fflush(stdout);
 }
 
 // A line of the conversation that begins with '/'. False: end.
@@ -54,11 +71,15 @@ bool obey(const std::string& line, const RunFlags& flags, const api::Model& mode
     session.reset();
   } else if (verb == "/help") {
     std::fputs(kChatHelp, stdout);
-  } else if (verb == "/image" || verb == "/video") {
+  } else if (verb == "/image" || verb == "/video" || verb == "/save" || verb == "/load") {
     if (rest.empty()) fail(ErrorCode::kInvalidArgument, "{} needs a file name", verb);
     if (rest == "-") fail(ErrorCode::kInvalidArgument, "{} -: stdin holds the conversation", verb);
     const char* home = std::getenv("HOME");
     const std::string name = file_argument(rest, home != nullptr ? home : "");
+    if (verb == "/save" || verb == "/load") {
+      use_session_file(verb, name, flags, session, is_terminal);
+      return true;
+    }
     if (verb == "/video") {
       model.check_takes_videos();
       session.add_media(api::VideoFile::open(name).read(model, flags.video));
@@ -99,7 +120,7 @@ bool is_command(const std::string& text) {
 
 Answered answer(const RunFlags& flags, const api::Model& model, ChatSession& session,
                 const std::string& text) {
-  AnswerPrinter printer(!flags.json);
+  AnswerPrinter printer(!flags.json, flags.sampling.n_sequences() > 1);
   api::Result result =
       session.ask(text, [&](const api::TokenEvent& event) { return printer.on_token(event); });
   show(flags, model, result, printer);

@@ -4,10 +4,8 @@ namespace triptych::cli {
 
 namespace {
 
-// Every turn repeats the conversation so far: its keys and values, and what the tower made of its pictures,
-// are kept.
+// Every turn repeats the conversation so far: what the tower made of its pictures is kept.
 api::EngineOptions with_memory(api::EngineOptions options) {
-  options.max_cached_prefixes = 1;
   options.vision_cache_bytes = std::size_t{256} << 20;
   return options;
 }
@@ -50,6 +48,19 @@ api::Result ChatSession::ask(const std::string& text, const api::TokenCallback& 
   media_.insert(media_.end(), pending_.begin(), pending_.end());
   pending_.clear();
   return result;
+}
+
+std::int64_t ChatSession::save(const std::string& path) {
+  return engine_.save_session(path, messages_, options_.media);
+}
+
+std::int64_t ChatSession::load(const std::string& path) {
+  api::Session session = engine_.load_session(path);
+  messages_ = std::move(session.messages);
+  options_.media = session.media_options;
+  media_.clear();
+  pending_.clear();
+  return session.n_cached_tokens;
 }
 
 api::Image ChatSession::picture(int media_index) const {

@@ -33,8 +33,15 @@ class ChatSession {
   /// conversation and the pending media are as before.
   api::Result ask(const std::string& text, const api::TokenCallback& on_token = {});
 
-  /// The picture that a region of the last answer lies in; of a video the first frame.
+  /// The picture that a region of the last answer lies in, of a video the first frame; not of a conversation
+  /// that was loaded.
   api::Image picture(int media_index) const;
+
+  std::size_t n_messages() const noexcept { return messages_.size(); }
+  /// Writes the conversation to a file, and goes on with one that was written. Both give the number of tokens
+  /// of which the file holds keys and values. Throw api::Error; then the conversation is as before.
+  std::int64_t save(const std::string& path);
+  std::int64_t load(const std::string& path);
 
   /// Forgets all but the system message.
   void reset();

@@ -13,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/help_tree.h"
 #include "cli/json_output.h"
+#include "cli/prefix_cache_flags.h"
 #include "engine/engine.h"
 #include "server/serve.h"
 
@@ -35,7 +36,7 @@ struct ServeFlags {
   std::int64_t kv_cache_tokens = 0;
   int max_queue = 256;
   int workers = 0;
-  int max_cached_prefixes = 0;
+  PrefixCacheFlags prefix_cache;
   double vision_cache_mib = 0;
   double max_body_mib = 64;
   double max_image_megapixels = 64;
@@ -109,9 +110,7 @@ void ServeFlags::add_to(CLI::App& app) {
   add(kLoadGroup, "--media-threads", workers, "Threads that decode and resize pictures", "N")
       ->check(CLI::Range(0, 256).description(""))
       ->default_str("half the processors");
-  add(kLoadGroup, "--max-cached-prefixes", max_cached_prefixes,
-      "Ended answers whose keys and values later prompts may go on with", "N")
-      ->check(CLI::Range(0, 100'000).description(""));
+  prefix_cache.add_to(app, kLoadGroup, "");
   add(kLoadGroup, "--vision-cache-mib", vision_cache_mib, "Memory for the embeddings of pictures seen lately",
       "MIB")
       ->check(CLI::Range(0.0, 1e6).description(""));
@@ -148,7 +147,7 @@ server::ServeOptions ServeFlags::options() const {
   out.engine.max_sequences = max_num_seqs;
   out.engine.max_batch_tokens = max_batch_tokens;
   out.engine.kv_cache_tokens = kv_cache_tokens;
-  out.engine.max_cached_prefixes = max_cached_prefixes;
+  out.engine.prefix_cache_bytes = prefix_cache.bytes();
   out.engine.vision_embedding_cache_bytes = static_cast<std::size_t>(vision_cache_mib * kMiB);
   out.names = names;
   if (names.empty()) {

@@ -1,6 +1,7 @@
 // Flags that several verbs share. Named as in vLLM, llama.cpp and OpenAI's API.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -102,7 +103,10 @@ struct SamplingFlags {
   std::vector<std::int32_t> stop_token_ids;
   bool ignore_eos = false;
   std::optional<int> n_logprobs;
+  std::optional<int> n, best_of;
 
+  /// Sequences of a prompt.
+  int n_sequences() const noexcept { return std::max(n.value_or(1), best_of.value_or(0)); }
   void add_to(CLI::App& app);
   /// What can be known without the model. Throws Error(kInvalidArgument) naming what is out of range.
   void check() const;

@@ -12,8 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 6> kCommands = {"/help",  "/image ", "/quit",
-                                                       "/reset", "/video ", "/exit"};
+constexpr std::array<std::string_view, 8> kCommands = {"/help",   "/image ", "/quit",  "/reset",
+                                                       "/video ", "/exit",   "/save ", "/load "};
+constexpr std::array<std::string_view, 4> kFileCommands = {"/image ", "/video ", "/save ", "/load "};
 constexpr std::size_t kMaxChoices = 100;
 // What file_argument would take for something else at the place of a blank.
 constexpr std::string_view kEscaped = " \t\\'\"";
@@ -101,7 +102,7 @@ LineCompletion complete_file(std::string_view text, std::string_view home) {
 }  // namespace
 
 LineCompletion complete_line(std::string_view line, std::string_view home) {
-  for (const std::string_view command : {std::string_view("/image "), std::string_view("/video ")})
+  for (const std::string_view command : kFileCommands)
     if (line.starts_with(command)) {
       const std::size_t from = line.find_first_not_of(' ', command.size());
       return complete_file(from == std::string_view::npos ? std::string_view() : line.substr(from), home);

@@ -1,6 +1,7 @@
 #include "cli/run_flags.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <CLI/CLI.hpp>
 
@@ -122,6 +123,7 @@ void RunFlags::add_to(CLI::App& app) {
   app.add_option("--system", system, "System prompt")->type_name("TEXT");
   add_batch_flags(app, *this);
   context.add_to(app);
+  prefix_cache.add_to(app, help_group::kContext, "; without either in chats only");
   add_enforce_eager(app, replay_steps);
   speculation.add_to(app);
   add_json_flag(app, json, "Print one JSON object (in a chat one line per answer) instead of text");
@@ -156,6 +158,9 @@ void RunFlags::check() {
   check_draw(*this);
   sampling.check();
   speculation.check();
+  if (interactive && sampling.n_sequences() > 1)
+    fail(ErrorCode::kInvalidArgument, "{} needs --prompt: a chat goes on with one answer",
+         sampling.n ? "--n" : "--best-of");
   media.check_values();
   // In a chat a video may come later, and lines of a batch name theirs.
   const char* flag = video_flag(video);
@@ -183,8 +188,10 @@ std::vector<NamedPath> RunFlags::inputs() const {
 
 api::EngineOptions RunFlags::engine_options() const {
   api::EngineOptions out{.max_context_tokens = context.ctx_size_tokens,
+                         .max_sequences = std::max(8, sampling.n_sequences()),
                          .kv_cache_dtype = context.kv_cache_dtype,
                          .replay_steps = replay_steps,
+                         .prefix_cache_bytes = prefix_cache.bytes(interactive),
                          .speculation = speculation.options};
   scheduler.fill(out);
   return out;

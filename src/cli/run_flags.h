@@ -10,6 +10,7 @@
 #include "cli/constraint_flags.h"
 #include "cli/flags.h"
 #include "cli/picture_file.h"
+#include "cli/prefix_cache_flags.h"
 #include "cli/profile_output.h"
 #include "cli/prompt_flags.h"
 #include "cli/scheduler_flags.h"
@@ -42,6 +43,7 @@ struct RunFlags {
   std::pair<std::string, std::string> jsonl;  // IN, OUT; empty: not given
   int batch = 8;
   SchedulerFlags scheduler;
+  PrefixCacheFlags prefix_cache;  // without it in chats
   bool json = false;
 
   bool is_batch() const noexcept { return !jsonl.first.empty(); }

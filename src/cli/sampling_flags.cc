@@ -45,6 +45,8 @@ Params merged(const SamplingFlags& flags, Params out) {
   take(flags.presence_penalty, out.presence_penalty);
   take(flags.max_tokens, out.max_tokens);
   take(flags.n_logprobs, out.n_logprobs);
+  take(flags.n, out.n);
+  take(flags.best_of, out.best_of);
   if (flags.seed) out.seed = flags.seed;
   for (const std::string& bias : flags.logit_bias) out.logit_bias.push_back(parse_bias(bias));
   out.stop.insert(out.stop.end(), flags.stop.begin(), flags.stop.end());
@@ -101,6 +103,14 @@ void SamplingFlags::add_to(CLI::App& app) {
   group(app.add_option("--logprobs", n_logprobs, "Report each token's log probability and the N likeliest")
             ->check(CLI::Range(0, 100).description("")),
         "N", "");
+  const auto choices = CLI::Range(1, 128).description("");
+  group(app.add_option("--n", n, "Answers to the question, drawn apart; its pictures and text are read once")
+            ->check(choices),
+        "N", "1");
+  group(app.add_option("--best-of", best_of,
+                       "Answers to draw; the N of --n with the highest log probability are kept")
+            ->check(choices),
+        "M", "the N of --n");
   app.add_flag("--ignore-eos", ignore_eos, "Go on after the model's own stop token")
       ->group(help_group::kSampling);
 }

@@ -160,7 +160,7 @@ TEST_P(BatchInvariantEngine, AnswersAreTheSameAloneAndInAnyCompany) {
                     .max_sequences = 3,
                     .kv_cache_dtype = format.cache,
                     .vision_embedding_cache_bytes = std::size_t{64} << 20,
-                    .max_cached_prefixes = 16},
+                    .prefix_cache_bytes = std::size_t{64} << 20},
                    requests, expected, 3, ++seed, what + ", with caches");
     if (HasFailure()) return;
   }

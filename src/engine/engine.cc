@@ -33,15 +33,6 @@ RequestError describe(const std::exception_ptr& error) {
   }
 }
 
-// What keys and values of the sequence's first n tokens depend on.
-PrefixKey key_of(const Sequence& s, std::int64_t n, int n_axes) {
-  PrefixKey out;
-  out.tokens.assign(s.tokens.begin(), s.tokens.begin() + n);
-  out.positions.assign(s.positions.begin(), s.positions.begin() + n * n_axes);
-  out.media = media_of(s.runs, s.media);
-  return out;
-}
-
 }  // namespace
 
 std::string_view to_string(FinishReason reason) noexcept {
@@ -63,7 +54,7 @@ std::string_view to_string(FinishReason reason) noexcept {
 Engine::Engine(LoadedModel& model, const EngineOptions& options)
     : model_(model),
       options_(options),
-      vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes),
+      vision_embeddings_(model.backend(), options.vision_embedding_cache_bytes, options.vision_cache),
       scheduler_({.max_batch_tokens = options.max_batch_tokens,
                   .max_sequences = options.max_sequences,
                   .max_step_ms = options.max_step_ms,
@@ -72,7 +63,7 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
       monitor_(options.metrics) {
   const ModelInfo& info = model.info();
   if (options_.max_context_tokens < 0 || options_.kv_cache_tokens < 0 || options_.max_batch_tokens < 1 ||
-      options_.max_sequences < 1 || options_.max_cached_prefixes < 0 || options_.max_batch_patches < 1)
+      options_.max_sequences < 1 || options_.max_batch_patches < 1)
     fail(ErrorCode::kInvalidArgument, "engine: sizes must be positive");
   if (!(options_.max_step_ms >= 0) || !(options_.priority_aging_ms > 0))
     fail(ErrorCode::kInvalidArgument,
@@ -110,56 +101,39 @@ Engine::Engine(LoadedModel& model, const EngineOptions& options)
     judged_rows_.resize(static_cast<std::size_t>(options_.speculation.num_speculative_tokens) + 1);
     std::iota(judged_rows_.begin(), judged_rows_.end(), 0);
   }
-  prefix_cache_ = std::make_unique<PrefixCache>(
-      *pool_, static_cast<std::size_t>(options_.max_cached_prefixes), info.max_shareable_tokens);
+  prefix_cache_ = std::make_unique<PrefixCache>(*pool_, options_.prefix_cache_bytes,
+                                                runner_->kv_cache().page_bytes(), info.max_shareable_tokens);
+  if (prefix_cache_->enabled()) prefix_model_ = model.fingerprint();
   encoder_ = std::make_unique<MediaEncoder>(
       model.backend(), *runner_, vision_embeddings_, options_.max_batch_patches,
-      [this] { return scheduler_.now_ms(); }, monitor_);
+      [this] { return scheduler_.now_ms(); }, monitor_,
+      [&model](MediaItem& item) {
+        item.pixels = model.model().preprocess(*item.frames, item.plan, &model.media_pool());
+      });
 }
 
 Engine::~Engine() = default;
 
 RequestId Engine::submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token) {
   params.validate(model_.info().vocab_size);
-  auto s = std::make_unique<Sequence>();
-  s->set_prompt(request.layout, model_.info().n_position_axes);
-  if (s->n_prompt + 1 > options_.max_context_tokens)
-    fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}, the answer included",
-         s->n_prompt, options_.max_context_tokens);
-  memory_.check(s->n_prompt, request.media);
-  s->n_picture_blocks = memory_.picture_blocks(request.media);
-  const std::int64_t most = memory_.is_limited() ? (pool_->n_blocks() - s->n_picture_blocks) * kBlockTokens
-                                                 : options_.max_context_tokens;
-  const std::int64_t room = std::min(options_.max_context_tokens, most) - s->n_prompt;
-  s->max_tokens = params.max_answer_tokens(s->n_prompt, room);
-  std::unique_ptr<Constraint> constraint;
-  if (!params.constraint.empty()) constraint = model_.token_masker().constrain(params.constraint);
-  SamplingParams own = params;
-  own.processors.max_length = s->n_prompt + s->max_tokens;  // the limit that a forced end meets
-  s->sampler =
-      std::make_unique<Sampler>(std::move(own), params.seed.value_or(fresh_seed()), model_.n_usable_ids(),
-                                model_.info().never_sample, model_.stop_token_ids(), std::move(constraint));
-  s->sampler->observe_prompt(s->tokens);
-  s->media = std::move(request.media);
-  s->media_rows.resize(s->media.size());
-  for (const MediaItem& item : s->media) s->plans.push_back(item.plan);
-  if (model_.has_tokenizer()) s->text = std::make_unique<AnswerText>(model_, s->plans);
-  s->stops = StopStrings(params.stop);
-  s->on_token = std::move(on_token);
-  s->times.submitted(request.arrival);
-  s->result.timings.image_decode_ms = request.image_decode_ms;
-  s->result.timings.preprocess_ms = request.preprocess_ms;
-  if (speculator_) s->draft = speculator_->start(*s);
-  s->result.n_prompt_tokens = s->n_prompt;
-  for (const MediaPlan& plan : s->plans) s->result.n_image_tokens += plan.n_tokens;
-  s->reserve(std::min<std::int64_t>(s->max_tokens, 1024), model_.info().n_position_axes);
-  s->keep = ImageTokenKeep::make(*s, model_.info().n_position_axes);
-  if (s->keep) drop_known_rows(*s);
-  s->id = next_id_;
+  memory_.check(static_cast<std::int64_t>(request.layout.input_ids.size()), request.media);
   const QueueOptions& queue = request.queue;
   if (!(queue.timeout_ms >= 0))
     fail(ErrorCode::kInvalidArgument, "timeout_ms: expected 0 or more, got {}", queue.timeout_ms);
+  const std::uint64_t seed = params.seed.value_or(fresh_seed());
+  std::unique_ptr<Sequence> s = make_sequence(request, params, seed, 0);
+  if (params.n_sequences() > 1) add_siblings(*s, request, params, seed);
+  s->media = std::move(request.media);
+  s->on_token = std::move(on_token);
+  s->keep = ImageTokenKeep::make(*s, model_.info().n_position_axes);
+  if (s->keep) drop_known_rows(*s);
   if (queue.timeout_ms > 0) s->deadline_ms = scheduler_.now_ms() + queue.timeout_ms;
+  s->id = next_id_;
+  for (auto& sibling : s->siblings) {
+    sibling->id = s->id;
+    sibling->on_token = s->on_token;
+    sibling->deadline_ms = s->deadline_ms;
+  }
   waiting_.push_back(std::move(s));
   Sequence& queued = *waiting_.back();
   try {
@@ -187,27 +161,34 @@ void Engine::take_cancels() {
   has_cancels_.store(false, std::memory_order_relaxed);
 }
 
+// All sequences of its request have ended.
+bool Engine::has_ended(const Sequence& s) const { return s.finished() && (!s.group || s.group->n_open == 0); }
+
 std::optional<GenerationResult> Engine::take_result(RequestId id) {
-  for (auto it = finished_.begin(); it != finished_.end(); ++it)
-    if ((*it)->id == id) {
-      GenerationResult out = std::move((*it)->result);
-      finished_.erase(it);
-      return out;
-    }
-  return std::nullopt;
+  std::vector<Sequence*> own;
+  for (const auto& s : finished_)
+    if (s->id == id) own.push_back(s.get());
+  if (own.empty() || !has_ended(*own.front())) return std::nullopt;
+  std::sort(own.begin(), own.end(),
+            [](const Sequence* a, const Sequence* b) { return a->choice < b->choice; });
+  const int n = own.front()->group ? own.front()->group->n : 1;
+  std::vector<GenerationResult> results;
+  for (Sequence* s : own) results.push_back(std::move(s->result));
+  std::erase_if(finished_, [id](const auto& s) { return s->id == id; });
+  return combine_choices(std::move(results), n);
 }
 
 GenerationResult Engine::generate(PreparedRequest request, const SamplingParams& params,
                                   TokenCallback on_token) {
   const RequestId id = submit(std::move(request), params, std::move(on_token));
-  const auto is_this = [id](const auto& s) { return s->id == id; };
+  const auto is_this = [this, id](const auto& s) { return s->id == id && has_ended(*s); };
   try {
     while (std::none_of(finished_.begin(), finished_.end(), is_this)) {
       TRIPTYCH_CHECK(has_work(), "a request vanished");
       step();
     }
-    const auto found = std::find_if(finished_.begin(), finished_.end(), is_this);
-    if ((*found)->failure) std::rethrow_exception((*found)->failure);
+    for (const auto& s : finished_)
+      if (is_this(s) && s->failure) std::rethrow_exception(s->failure);
   } catch (...) {
     drop(id);
     throw;
@@ -234,20 +215,10 @@ void Engine::drop(RequestId id) {
 SequenceState Engine::state_of(const Sequence& s) const {
   return {.n_tokens = s.keep ? s.keep->n_schedulable(s) : s.n_tokens(),
           .n_computed = s.n_computed,
-          .n_blocks = static_cast<std::int64_t>(s.blocks.size()),
+          .n_blocks = static_cast<std::int64_t>(s.blocks.size()) - (must_copy_page(s) ? 1 : 0),
           .n_owned_blocks = std::count_if(s.blocks.begin(), s.blocks.end(),
-                                          [&](std::int32_t b) { return pool_->n_references(b) == 1; }),
+                                          [&](std::int32_t b) { return pool_->n_users(b) == 1; }),
           .n_ready = s.n_ready()};
-}
-
-// Of keys and values, without those whose memory the pictures of started requests take.
-std::int64_t Engine::n_free_blocks() const {
-  std::int64_t out = pool_->n_free();
-  if (!memory_.is_limited()) return out;
-  for (const auto* list : {&running_, &waiting_})
-    for (const auto& s : *list)
-      if (s->ticket.started && !s->finished()) out -= s->n_picture_blocks;
-  return std::max<std::int64_t>(out, 0);
 }
 
 void Engine::note_states() {
@@ -312,33 +283,26 @@ void Engine::admit() {
   }
 }
 
-// Blocks that nobody needs for a running request: prefixes, then the sequence of forward_prompt.
-bool Engine::give_up_cached() {
-  if (prefix_cache_->evict_one()) return true;
-  if (!probe_) return false;
-  release_probe();
-  return true;
-}
-
-bool Engine::find_room(const Sequence& s) {
+// Pages that only the prefix cache holds are as good as free, but for those that the request begins with:
+// these stay while others run that will give back blocks.
+bool Engine::find_room(Sequence& s) {
   if (static_cast<int>(running_.size()) >= options_.max_sequences) return false;
   note_states();
   for (;;) {
     SequenceState next = state_of(s);
     if (s.keep) next.n_tokens = std::max(next.n_tokens, s.keep->n_at_most(s));
-    std::int64_t n_found = 0;
-    if (!prefix_cache_->empty())
-      n_found = prefix_cache_->find(key_of(s, s.n_tokens(), model_.info().n_position_axes));
-    next.n_blocks = n_found / kBlockTokens;
+    PrefixCache::Match found;
+    if (!prefix_cache_->empty()) found = prefix_cache_->find(s.prefix, s.prefix_tokens());
+    next.n_blocks = found.n_tokens / kBlockTokens;
+    const std::int64_t n_kept = found.n_idle_whole + (found.idle_part && !running_.empty() ? 1 : 0);
     // The pictures of one that gave way are still there. Where nobody runs those of others do not count: one
     // has to go on.
     const std::int64_t n_more = s.ticket.started ? 0 : s.n_picture_blocks;
-    const std::int64_t n_free =
-        running_.empty() ? pool_->n_free() - s.n_picture_blocks : n_free_blocks() - n_more;
-    if (scheduler_.admits(states_, next, n_free)) return true;
-    // What it begins with is the last to go, and stays while others run that will give back blocks.
-    if (n_found > 0 && prefix_cache_->size() == 1 && !running_.empty()) return false;
-    if (!give_up_cached()) return false;
+    const std::int64_t n_available = running_.empty() ? pool_->n_free() + pool_->n_idle() - s.n_picture_blocks
+                                                      : n_available_blocks() - n_more;
+    if (scheduler_.admits(states_, next, n_available - n_kept)) return true;
+    if (!probe_) return false;
+    release_probe();
   }
 }
 
@@ -346,31 +310,33 @@ void Engine::start(Sequence& s) {
   s.status = SequenceStatus::kRunning;
   scheduler_.start(s.ticket, s.n_prompt, s.max_tokens);
   if (prefix_cache_->empty()) return monitor_.started(s, prefix_cache_->enabled());
-  PrefixCache::Prefix prefix = prefix_cache_->take(key_of(s, s.n_tokens(), model_.info().n_position_axes));
-  s.blocks = std::move(prefix.blocks);
-  s.n_computed = prefix.n_tokens;
-  if (s.n_tokens() == s.n_prompt) s.result.n_reused_tokens = prefix.n_tokens;
+  PrefixCache::Match found = prefix_cache_->take(s.prefix, s.prefix_tokens());
+  s.blocks = std::move(found.blocks);
+  s.n_computed = found.n_tokens;
+  s.n_published = static_cast<std::size_t>(found.n_tokens / kBlockTokens);
+  if (s.n_tokens() == s.n_prompt) s.result.n_reused_tokens = found.n_tokens;
   monitor_.started(s, true);
 }
 
 // It keeps its tokens, its draws and its encoded media; keys and values are computed again.
-void Engine::preempt_youngest() {
-  std::unique_ptr<Sequence> s = std::move(running_.back());
-  running_.pop_back();
-  pool_->release(s->blocks);
-  s->blocks.clear();
-  s->n_computed = 0;
-  if (s->keep) s->keep->restore(*s);
-  s->status = SequenceStatus::kWaiting;
-  waiting_.push_back(std::move(s));
+void Engine::give_way(Sequence& s) {
+  pool_->release(s.blocks);
+  s.blocks.clear();
+  s.n_computed = 0;
+  s.n_published = 0;
+  if (s.keep) {
+    s.keep->restore(s);
+    rename_pages(s, 0);
+  }
+  s.status = SequenceStatus::kWaiting;
   monitor_.preempted();
 }
 
-void Engine::reserve_blocks(Sequence& s, std::int64_t n_tokens) {
-  while (static_cast<std::int64_t>(s.blocks.size()) < blocks_for(n_tokens)) {
-    s.blocks.reserve(s.blocks.size() + 1);  // so that a block that was taken is noted
-    s.blocks.push_back(pool_->allocate());
-  }
+void Engine::preempt_youngest() {
+  std::unique_ptr<Sequence> s = std::move(running_.back());
+  running_.pop_back();
+  give_way(*s);
+  waiting_.push_back(std::move(s));
 }
 
 StepOutput& Engine::output_of(Sequence& s) {
@@ -383,6 +349,7 @@ StepOutput& Engine::output_of(Sequence& s) {
   }
   StepOutput& out = outputs_[n_outputs_];
   out.id = s.id;
+  out.choice = s.choice;
   out.events.clear();
   out.finish_reason.reset();
   out.error.reset();
@@ -396,10 +363,8 @@ void Engine::finish(Sequence& s, FinishReason reason) {
     if (model_.info().names_regions && s.text)
       s.result.regions = model_.model().find_regions(model_.tokenizer().decode(s.result.token_ids),
                                                      s.result.token_ids, s.plans);
-    if (prefix_cache_->enabled())
-      prefix_cache_->put(
-          key_of(s, s.keep ? s.keep->n_publishable(s) : s.n_computed, model_.info().n_position_axes),
-          s.n_prompt, s.blocks);
+    publish_pages(s);
+    publish_rest(s);
   } catch (...) {
     fail_sequence(s, std::current_exception());
     return;
@@ -409,6 +374,7 @@ void Engine::finish(Sequence& s, FinishReason reason) {
 
 // Its keys and values are not kept for others: they may be what is wrong.
 void Engine::fail_sequence(Sequence& s, std::exception_ptr error) {
+  forget_pages(s);
   s.failure = error;
   s.result.error = describe(error);
   end(s, FinishReason::kError);
@@ -418,7 +384,9 @@ void Engine::end(Sequence& s, FinishReason reason) {
   if (!s.finished()) {
     encoder_->forget(s);
     scheduler_.leave(s.ticket, s.n_tokens());
+    if (s.group) s.group->n_open -= 1 + static_cast<int>(s.siblings.size());
   }
+  s.siblings.clear();  // without the prompt they do not begin
   s.status = SequenceStatus::kFinished;
   pool_->release(s.blocks);
   s.blocks.clear();

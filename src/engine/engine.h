@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <exception>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,6 +24,7 @@
 #include "engine/block_pool.h"
 #include "engine/engine_monitor.h"
 #include "engine/image_token_choices.h"
+#include "engine/kv_cache_stats.h"
 #include "engine/load.h"
 #include "engine/media_encoder.h"
 #include "engine/memory_budget.h"
@@ -37,6 +39,7 @@
 namespace triptych {
 
 struct Sequence;
+struct SessionModel;
 
 struct EngineOptions {
   std::int64_t max_context_tokens = 0;         // of a sequence; 0: the model's own limit
@@ -50,7 +53,8 @@ struct EngineOptions {
   SpeculativeOptions speculation = {};  // tokens that are drafted and judged together
   // What is kept for later requests; both change no answer but for the last bits of sums in another order.
   std::size_t vision_embedding_cache_bytes = 0;  // of pictures seen lately, see VisionEmbeddingCache
-  int max_cached_prefixes = 0;  // finished sequences whose keys and values others may use, see PrefixCache
+  VisionCacheOptions vision_cache = {};          // of the pictures: how many, how exact, where on a disk
+  std::size_t prefix_cache_bytes = 0;            // of keys and values that others may use, see PrefixCache
   std::int64_t max_batch_patches = 16384;  // of a pass through the tower, those of several requests together
   // While others decode a step should take no longer: prompts and towers go on in pieces in between. Which
   // rows share a step then depends on the time that steps take. 0: no limit.
@@ -72,7 +76,8 @@ class Engine {
   using RequestId = triptych::RequestId;
   /// Queues a request. Throws Error(kContextLength) with the numbers when prompt and one token do not fit,
   /// kInvalidArgument for parameters out of range. `on_token` may be empty; it is called at the end of each
-  /// step, and when it throws its request ends with that error.
+  /// step, and when it throws its request ends with that error. With params.n or best_of above 1 the prompt
+  /// is computed once, and its sequences share its pages.
   RequestId submit(PreparedRequest request, const SamplingParams& params, TokenCallback on_token = {});
   /// Ends a request at the next step, or in the middle of one while the tower works for it; its result says
   /// kCancelled. Any thread may call this, while another is in step().
@@ -82,13 +87,22 @@ class Engine {
   /// One step: what came of each sequence of which something came. Valid until the next call. Throws for no
   /// fault of a single sequence.
   std::span<const StepOutput> step();
-  /// Takes the result of a finished request; nothing when it still waits or runs.
+  /// Takes the result of a finished request; nothing when a sequence of it still waits or runs.
   std::optional<GenerationResult> take_result(RequestId id);
 
   /// submit, and step until it is done. Throws what its request failed with: an Error, or what `on_token`
   /// threw.
   GenerationResult generate(PreparedRequest request, const SamplingParams& params,
                             TokenCallback on_token = {});
+
+  /// Writes a conversation with its pictures and what the prefix cache holds of its keys and values; gives
+  /// the number of their tokens. Throws Error as write_session, and as LoadedModel::prepare.
+  std::int64_t save_session(const std::filesystem::path& path, const ChatRequest& conversation);
+  /// Reads it back: the prefix cache holds its keys and values (as far as it has room; `n_restored_tokens`
+  /// may be null), so that the next prompt of this conversation begins with them, and no picture is encoded.
+  /// Throws Error: as parse_session, kUnsupported for another model or type of cache, kContextLength; then
+  /// nothing has changed.
+  ChatRequest load_session(const std::filesystem::path& path, std::int64_t* n_restored_tokens = nullptr);
 
   /// Tower and projector alone, and one forward pass that returns the logits [T, V] of all rows, for reports
   /// and parity. Where pictures keep some of their tokens: of all rows behind the last choice, at least the
@@ -110,6 +124,10 @@ class Engine {
   /// cache meanwhile.
   void set_observer(ExecObserver* observer) noexcept { observer_ = observer; }
 
+  /// How many pages there are, who holds them and how full they are.
+  KvCacheStats kv_cache_stats() const;
+  const PrefixCache& prefix_cache() const noexcept { return *prefix_cache_; }
+
   std::int64_t max_context_tokens() const noexcept { return options_.max_context_tokens; }
   /// Blocks of the cache in use now, of kBlockTokens tokens each.
   std::int64_t n_used_blocks() const noexcept { return pool_->n_blocks() - pool_->n_free(); }
@@ -117,6 +135,9 @@ class Engine {
   /// Of the last step(), and of all steps so far.
   const StepStats& last_step() const noexcept { return monitor_.last_step(); }
   const EngineTotals& totals() const noexcept { return monitor_.totals(); }
+  /// Whether the rows of an item are in the visual cache; for LoadedModel::prepare. Any thread.
+  bool has_media_rows(const MediaItem& item) const { return vision_embeddings_.contains(item); }
+  VisionCacheStats vision_cache_stats() const { return vision_embeddings_.stats(); }
   /// Pictures and videos that the tower has seen so far; those found in the cache are not counted.
   std::int64_t n_media_encoded() const noexcept { return totals().n_media_encoded; }
   /// Passes through the tower, and the stretches in which they went on.
@@ -145,11 +166,10 @@ class Engine {
   double next_deadline_ms() const;
   std::size_t next_waiting();
   void admit();
-  bool find_room(const Sequence& s);
+  bool find_room(Sequence& s);
   void start(Sequence& s);
+  void give_way(Sequence& s);
   void preempt_youngest();
-  bool give_up_cached();
-  void reserve_blocks(Sequence& s, std::int64_t n_tokens);
   void finish(Sequence& s, FinishReason reason);
   void fail_sequence(Sequence& s, std::exception_ptr error);
   void end(Sequence& s, FinishReason reason);
@@ -158,7 +178,32 @@ class Engine {
   StepOutput& output_of(Sequence& s);
   SequenceState state_of(const Sequence& s) const;
   void note_states();
-  std::int64_t n_free_blocks() const;
+  bool has_ended(const Sequence& s) const;
+  // Pages: engine_pages.cc
+  std::int64_t n_held_by_pictures() const;
+  std::int64_t n_available_blocks() const;
+  std::int32_t allocate_block();
+  void reserve_blocks(Sequence& s, std::int64_t n_tokens);
+  bool must_copy_page(const Sequence& s) const;
+  bool own_last_page(Sequence& s);
+  void adopt_pages(Sequence& s);
+  std::int64_t n_publishable(const Sequence& s) const;
+  void rename_pages(Sequence& s, std::int64_t n_same);
+  void publish_pages(Sequence& s);
+  void publish_rest(Sequence& s);
+  void forget_pages(Sequence& s);
+  PrefixChain prefix_chain(const Sequence& s, const PreparedRequest& request) const;
+  // Sessions: engine_session.cc
+  SessionModel session_model() const;
+  std::int64_t restore_pages(Sequence& s, const PreparedRequest& request, std::int64_t n_tokens,
+                             std::span<const std::byte> pages);
+  // Several answers to a request: engine_choices.cc
+  std::unique_ptr<Sequence> make_sequence(const PreparedRequest& request, const SamplingParams& params,
+                                          std::uint64_t seed, int choice);
+  void add_siblings(Sequence& s, const PreparedRequest& request, const SamplingParams& params,
+                    std::uint64_t seed);
+  void fork(Sequence& s, std::span<const float> logits);
+  void place_forked();
   // Steps: engine_step.cc
   bool run_step();
   void make_schedule();
@@ -199,6 +244,7 @@ class Engine {
   MemoryBudget memory_;
   std::unique_ptr<PrefixCache> prefix_cache_;
   std::unique_ptr<Speculator> speculator_;  // null: nothing is drafted
+  Fingerprint prefix_model_;                // of the model, for keys of pages
   VisionEmbeddingCache vision_embeddings_;
   ImageTokenChoices image_token_choices_;
   Scheduler scheduler_;
@@ -213,7 +259,8 @@ class Engine {
   std::vector<std::unique_ptr<Sequence>> waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;  // by rank
   std::vector<std::unique_ptr<Sequence>> finished_;
-  std::unique_ptr<Sequence> probe_;  // of forward_prompt
+  std::vector<std::unique_ptr<Sequence>> forked_;  // in this step: they have no place yet
+  std::unique_ptr<Sequence> probe_;                // of forward_prompt
   EngineMonitor monitor_;
 
   // Buffers of a step, kept between steps.

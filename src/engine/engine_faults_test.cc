@@ -265,7 +265,7 @@ TEST_F(EngineFaults, GenerateThrowsWhatItsOwnRequestThrew) {
 // A failed sequence's keys and values are nobody's beginning.
 TEST_F(EngineFaults, AFailedSequenceIsNotKept) {
   EngineOptions options = kOptions;
-  options.max_cached_prefixes = 4;
+  options.prefix_cache_bytes = std::size_t{1} << 30;
   Engine engine(model(), options);
   faults().before_forward = [](const Batch& batch) {
     if (victim_row(batch, kTokensBefore)) fail(ErrorCode::kInternal, "fault");

@@ -85,7 +85,10 @@ void Engine::drop_encoded_rows(Sequence& s) {
     s.media_rows[i] = gathered(model_.backend(), rows, keep.kept_rows(i));
     dropped.push_back(i);
   }
-  if (!dropped.empty()) keep.drop(dropped, s);
+  if (!dropped.empty()) {
+    keep.drop(dropped, s);
+    rename_pages(s, s.n_computed);
+  }
   s.result.n_dropped_image_tokens = s.n_dropped;
 }
 
@@ -114,7 +117,10 @@ void Engine::drop_known_rows(Sequence& s) {
     s.keep->choose_rows(i, *kept);
     dropped.push_back(i);
   }
-  if (!dropped.empty()) s.keep->drop(dropped, s);
+  if (!dropped.empty()) {
+    s.keep->drop(dropped, s);
+    rename_pages(s, s.n_computed);
+  }
   s.result.n_dropped_image_tokens = s.n_dropped;
 }
 
@@ -156,6 +162,7 @@ void Engine::drop_cached_tokens(Sequence& s) {
   pool_->release(std::span(s.blocks).subspan(n_blocks));
   s.blocks.resize(n_blocks);
   keep.drop(items, s);
+  rename_pages(s, first);
   s.n_computed = n_left;
   s.result.n_dropped_image_tokens = s.n_dropped;
 }
@@ -165,8 +172,8 @@ void Engine::own_blocks(Sequence& s, std::int64_t first, std::int64_t end) {
   for (std::int64_t b = first / kBlockTokens; b * kBlockTokens < end; ++b) {
     std::int32_t& block = s.blocks[static_cast<std::size_t>(b)];
     if (pool_->n_references(block) == 1) continue;
-    while (pool_->n_free() == 0 && give_up_cached()) {
-    }
+    if (pool_->n_free() == 0 && !prefix_cache_->evict_one() && pool_->n_users(block) == 1)
+      prefix_cache_->forget(s.prefix.parent(static_cast<std::size_t>(b) + 1), block);
     if (pool_->n_references(block) == 1) continue;
     const std::int32_t shared = block;
     block = pool_->copy(shared);

@@ -58,6 +58,7 @@ TensorView Engine::forward_prompt(const PreparedRequest& request, ExecObserver* 
     copy.text_ids = item.text_ids;
     copy.fingerprint = item.fingerprint;
     copy.image_tokens = item.image_tokens;
+    copy.frames = item.frames;
     s.media.push_back(std::move(copy));
   }
   s.media_rows.resize(s.media.size());

@@ -21,7 +21,7 @@ void Engine::propose_drafts() {
   if (!all_decode || observer_ != nullptr) return;
   candidates_.clear();
   std::int64_t n_rows_left = options_.max_batch_tokens - static_cast<std::int64_t>(schedule_.rows.size());
-  std::int64_t n_blocks_left = pool_->n_free();
+  std::int64_t n_blocks_left = std::min(pool_->n_free(), n_available_blocks());
   for (const ScheduledRows& one : schedule_.rows) {
     Sequence& s = *running_[one.sequence];
     const auto n_held = static_cast<std::int64_t>(s.blocks.size());

@@ -34,11 +34,20 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
   std::int64_t n_found_rows = 0;
   for (const std::size_t i : missing) {
     MediaItem& item = s.media[i];
-    if (const Tensor* rows = observer == nullptr ? vision_embeddings_.find(item) : nullptr) {
-      s.media_rows[i] = copy_operand(model_.backend(), *rows);
-      item.pixels = Tensor();
-      n_found_rows += item.plan.n_tokens;
-      continue;
+    if (observer == nullptr)
+      if (auto rows = vision_embeddings_.find(item)) {
+        TRIPTYCH_CHECK(rows->view().dim(0) == item.plan.n_tokens, "the cache has {} rows, the plan says {}",
+                       rows->view().dim(0), item.plan.n_tokens);
+        s.media_rows[i] = std::move(*rows);
+        item.pixels = Tensor();
+        item.frames.reset();
+        ++s.result.n_cached_media;
+        n_found_rows += item.plan.n_tokens;
+        continue;
+      }
+    if (item.frames != nullptr) {  // the cache had its rows when the request was made
+      item.pixels = model_.model().preprocess(*item.frames, item.plan, &model_.media_pool());
+      item.frames.reset();
     }
     to_encode.push_back(
         {item.plan, std::move(item.pixels), item.text_ids, item.fingerprint, item.image_tokens});
@@ -50,14 +59,17 @@ void Engine::encode(Sequence& s, ExecObserver* observer) {
   if (!to_encode.empty()) {
     const Clock::time_point tower_start = Clock::now();
     const TensorView rows = runner_->encode_media(to_encode, observer);
+    const double tower_ms = ms_since(tower_start);
+    const double ms_a_row = tower_ms / static_cast<double>(std::max<std::int64_t>(rows.dim(0), 1));
     monitor_.encoded(static_cast<std::int64_t>(to_encode.size()), rows.dim(0), runner_->patch_rows(),
-                     ms_since(tower_start));
+                     tower_ms);
     std::int64_t first = 0;
     for (const std::size_t i : places) {
       const std::int64_t n = s.media[i].plan.n_tokens;
       TRIPTYCH_CHECK(first + n <= rows.dim(0), "the tower gave {} rows, the plans say more", rows.dim(0));
       s.media_rows[i] = copy_operand(model_.backend(), rows.rows(first, first + n));
-      if (observer == nullptr) vision_embeddings_.put(s.media[i], s.media_rows[i].view());
+      if (observer == nullptr)
+        vision_embeddings_.put(s.media[i], s.media_rows[i].view(), ms_a_row * static_cast<double>(n));
       first += n;
     }
     TRIPTYCH_CHECK(first == rows.dim(0), "the tower gave {} rows, the plans say {}", rows.dim(0), first);
@@ -70,6 +82,10 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   const SamplingParams& params = s.sampler->params();
   TokenEvent event;
   event.token = s.sampler->sample(logits);
+  event.choice = s.choice;
+  if (params.n_logprobs >= 0)
+    s.result.cumulative_logprob =
+        s.result.cumulative_logprob.value_or(0) + static_cast<double>(event.token.logprob);
   const std::int32_t id = event.token.id;
   const auto& own = model_.stop_token_ids();
   const bool is_eos = !params.ignore_eos && std::find(own.begin(), own.end(), id) != own.end();
@@ -81,7 +97,7 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
     monitor_.token(s);
     s.append(id, model_.info().n_position_axes);
     s.result.token_ids.push_back(id);
-    if (params.n_logprobs >= 0) s.result.tokens.push_back(event.token);
+    if (s.keeps_logprobs) s.result.tokens.push_back(event.token);
     if (s.text)
       event.text = s.stops.push(s.sampler->is_constrained() ? s.text->push_bytes(s.sampler->last_bytes())
                                                             : s.text->push(id));
@@ -104,13 +120,17 @@ void Engine::accept_token(Sequence& s, std::span<const float> logits) {
   }
 }
 
-// A schedule for which blocks are there once its sequences to preempt are preempted.
+// A schedule for which blocks are there, or pages of the prefix cache that nobody uses, once its sequences to
+// preempt are preempted.
 void Engine::make_schedule() {
-  do {
+  for (auto& s : running_) adopt_pages(*s);
+  for (;;) {
     note_states();
     const StepBudget budget = scheduler_.budget(states_, encoder_->has_work(), encode_ms_);
-    scheduler_.schedule(states_, n_free_blocks(), budget.prefill_rows, schedule_);
-  } while ((!schedule_.preempted.empty() || schedule_.n_missing_blocks > 0) && give_up_cached());
+    scheduler_.schedule(states_, n_available_blocks(), budget.prefill_rows, schedule_);
+    if (!probe_ || (schedule_.preempted.empty() && schedule_.n_missing_blocks == 0)) return;
+    release_probe();
+  }
 }
 
 // The tower goes on: until all that run have their rows, or, while others decode, for a part of the step.
@@ -153,12 +173,14 @@ bool Engine::encode_observed() {
   return all;
 }
 
+// False when a sequence failed, or has to compute again what could not be copied.
 bool Engine::take_blocks() {
   for (std::size_t i = 0; i < schedule_.preempted.size(); ++i) preempt_youngest();
   bool all = true;
   for (const ScheduledRows& one : schedule_.rows) {
     Sequence& s = *running_[one.sequence];
     try {
+      all &= own_last_page(s);
       reserve_blocks(s, s.n_computed + one.n_rows);
     } catch (...) {
       fail_sequence(s, std::current_exception());
@@ -209,7 +231,9 @@ void Engine::advance(std::size_t in_batch, const TensorView& logits, double ms) 
       s.keep->end_step();
       drop_cached_tokens(s);
     }
+    publish_pages(s);
     if (rows_[in_batch].logit_rows.empty()) return;
+    if (!s.siblings.empty()) fork(s, {logits.row(0).cf32(), static_cast<std::size_t>(logits.row(0).numel())});
     accept_rows(s, logits);
   } catch (...) {
     fail_sequence(s, std::current_exception());
@@ -292,6 +316,7 @@ void Engine::call_back(std::size_t output) {
       if (s.on_token(events[n_called_back_[output]++])) continue;
       n_called_back_[output] = events.size();
       if (!s.finished()) finish(s, FinishReason::kCancelled);
+      if (s.group) cancel(s.id);
     } catch (...) {
       n_called_back_[output] = events.size();
       fail_sequence(s, std::current_exception());
@@ -309,6 +334,7 @@ std::span<const StepOutput> Engine::step() {
     collect_finished();
     admit();
   } while (!run_step());
+  place_forked();
   for (std::size_t i = 0; i < n_outputs_; ++i) call_back(i);
   collect_finished();
   monitor_.end_step({.n_running = static_cast<std::int64_t>(running_.size()),

@@ -291,7 +291,7 @@ TEST_F(EngineTest, AWarmStepWithSamplingAllocatesAlmostNothing) {
 EngineOptions keeping(KvDType dtype = KvDType::kF32) {
   EngineOptions out;
   out.kv_cache_dtype = dtype;
-  out.max_cached_prefixes = 1;
+  out.prefix_cache_bytes = std::size_t{1} << 30;
   out.vision_embedding_cache_bytes = std::size_t{16} << 20;
   return out;
 }
@@ -382,7 +382,6 @@ TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
   EngineOptions options = keeping();
   options.max_context_tokens = 192;
   options.kv_cache_tokens = 192;
-  options.max_cached_prefixes = 4;
   Engine engine(model(), options);
   std::vector<Engine::RequestId> ids;
   const char* pictures[] = {"0000.png", "0001.png", "0002.png", "0000.png", "0001.png"};
@@ -408,7 +407,7 @@ TEST_F(EngineTest, KeptSequencesGiveWayToRequests) {
 
 TEST_F(EngineTest, TheVisualCacheHoldsWhatItMay) {
   EngineOptions options = keeping();
-  options.max_cached_prefixes = 0;
+  options.prefix_cache_bytes = 0;
   const auto ask = [&](Engine& engine, const char* name) {
     return engine.generate(model().prepare(question("Which shape is orange?", {name})), greedy(3)).token_ids;
   };

@@ -22,6 +22,7 @@ class FairShares {
   void set_weight(const std::string& name, double weight);
   /// One request more of this tenant is here; leave() when it has ended.
   Tenant enter(std::string_view name);
+  void enter_again(Tenant tenant);  // which is here
   void leave(Tenant tenant);
   /// Tokens by weight; comparable among those who are here.
   double served(Tenant tenant) const { return entries_.at(tenant).served; }

@@ -468,7 +468,7 @@ TEST(ImageTokens, TheKeyOfAPrefixNamesShareAndSelection) {
     for (const ImageTokenOptions& then : all) {
       Engine fresh(llava(), {.kv_cache_dtype = KvDType::kF32});
       const GenerationResult expected = fresh.generate(request(then), answer_of(12));
-      Engine engine(llava(), {.kv_cache_dtype = KvDType::kF32, .max_cached_prefixes = 4});
+      Engine engine(llava(), {.kv_cache_dtype = KvDType::kF32, .prefix_cache_bytes = std::size_t{64} << 20});
       engine.generate(request(first), answer_of(12));
       const GenerationResult got = engine.generate(request(then), answer_of(12));
       expect_same(got, expected, std::string(to_string(then.selection)));

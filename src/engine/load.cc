@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/profile.h"
 #include "engine/calibrate.h"
+#include "engine/model_fingerprint.h"
 #include "engine/packed_directory.h"
 #include "engine/self_draft.h"
 #include "io/mapped_file.h"
@@ -179,6 +180,15 @@ std::unique_ptr<LoadedModel> LoadedModel::open(const std::filesystem::path& dire
   out->weights_ = out->make_weights(options, source);
   out->backend_ = make_backend(options, out->weight_formats_);
   out->media_pool_ = std::make_unique<ThreadPool>(options.n_threads);
+  const Json* configurations[] = {&checkpoint.config(), out->preprocessor_.get(),
+                                  out->video_preprocessor_.get(), out->processor_.get()};
+  out->fingerprint_ = model_fingerprint({.checkpoint = &checkpoint,
+                                         .configurations = configurations,
+                                         .options = &options,
+                                         .weight_dtype = options.weight_dtype,
+                                         .formats = out->weight_formats_,
+                                         .static_vision_inputs = out->static_vision_inputs_,
+                                         .backend = out->backend_.get()});
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->tokenizer_ = Tokenizer::from_directory(directory);
@@ -270,6 +280,13 @@ std::unique_ptr<LoadedModel> LoadedModel::with_random_weights(const Json& config
   out->weights_ = std::make_unique<RandomWeights>(weight_dtype, 1, !is_tied(source.config));
   source.binding = binding_of(options);
   out->static_vision_inputs_ = has_activation_quants(options);
+  const Json* configurations[] = {&config};
+  out->fingerprint_ = model_fingerprint({.configurations = configurations,
+                                         .options = &options,
+                                         .weight_dtype = weight_dtype,
+                                         .formats = options.weight_formats,
+                                         .static_vision_inputs = out->static_vision_inputs_,
+                                         .backend = out->backend_.get()});
   source.weights = out->weights_.get();
   source.backend = out->backend_.get();
   out->model_ = ModelRegistry::global().find(source.config).load(source);
@@ -283,6 +300,7 @@ std::unique_ptr<LoadedModel> LoadedModel::from_parts(std::unique_ptr<Backend> ba
   out->backend_ = std::move(backend);
   out->media_pool_ = std::make_unique<ThreadPool>(1);
   out->model_ = std::move(model);
+  out->fingerprint_ = unique_fingerprint();
   return out;
 }
 

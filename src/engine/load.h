@@ -108,9 +108,15 @@ class LoadedModel {
   /// Rows of the vocabulary that mean something: ids from here on are padding.
   std::int64_t n_usable_ids() const;
 
-  /// Renders, tokenizes, plans and preprocesses. Thread-safe. Throws Error(kInvalidArgument) for what the
-  /// model cannot take.
-  PreparedRequest prepare(const ChatRequest& request) const;
+  /// Of the weights, and of all that decides what is made of pictures: equal in two processes when both make
+  /// the same.
+  const Fingerprint& fingerprint() const noexcept { return fingerprint_; }
+
+  /// Whether the rows of an item, whose pixels were not made yet, are at hand.
+  using HasRows = std::function<bool(const MediaItem&)>;
+  /// Renders, tokenizes, plans and preprocesses. Thread-safe. The pixels of items whose rows are at hand are
+  /// left for later (MediaItem::frames). Throws Error(kInvalidArgument) for what the model cannot take.
+  PreparedRequest prepare(const ChatRequest& request, const HasRows& has_rows = {}) const;
   /// The same from a finished prompt, in which placeholders stand for the media in order. Text is trusted.
   PreparedRequest prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
                                  const MediaOptions& options = {}) const;
@@ -123,12 +129,19 @@ class LoadedModel {
   /// Chooses the provider, and what `source` says about binding.
   std::unique_ptr<WeightProvider> make_weights(const LoadOptions& options, ModelSource& source);
   void load_generation_config();
+  struct MediaContext {
+    MediaOptions options;
+    std::string_view user_text;
+    std::string_view cache_salt = {};
+    const HasRows* has_rows = nullptr;  // null: they never are
+  };
   PreparedRequest prepare_spans(const std::vector<RenderedSpan>& spans, const std::vector<MediaInput>& media,
-                                const MediaOptions& options, std::string_view user_text) const;
+                                const MediaContext& context) const;
   std::vector<MediaPlan> plan_all(const std::vector<MediaInput>& media, const MediaOptions& options) const;
   /// Expands the token ids and preprocesses the media.
   void complete(PreparedRequest& out, const std::vector<MediaInput>& media, std::span<const MediaPlan> plans,
-                const MediaOptions& options, std::string_view user_text) const;
+                const MediaContext& context) const;
+  MediaItem prepare_item(const MediaInput& input, const MediaPlan& plan, const MediaContext& context) const;
   std::vector<std::int32_t> tokenize(const std::vector<RenderedSpan>& spans,
                                      std::span<const MediaPlan> plans) const;
 
@@ -152,6 +165,7 @@ class LoadedModel {
   mutable std::unique_ptr<TokenMasker> token_masker_;
   bool check_numerics_ = false;
   SelfDraft self_draft_;
+  Fingerprint fingerprint_;
 };
 
 /// Throws Error(kUnsupported) that names the families with videos when this one has none.

@@ -25,10 +25,15 @@ bool MediaEncoder::is_on_its_way(const Sequence& s, std::size_t medium) const {
 }
 
 bool MediaEncoder::take_from_cache(Sequence& s, std::size_t medium) {
-  const Tensor* rows = cache_.find(s.media[medium]);
-  if (rows == nullptr) return false;
-  s.media_rows[medium] = copy_operand(backend_, *rows);
-  s.media[medium].pixels = Tensor();
+  MediaItem& item = s.media[medium];
+  std::optional<Tensor> rows = cache_.find(item);
+  if (!rows) return false;
+  TRIPTYCH_CHECK(rows->view().dim(0) == item.plan.n_tokens, "the cache has {} rows, the plan says {}",
+                 rows->view().dim(0), item.plan.n_tokens);
+  s.media_rows[medium] = std::move(*rows);
+  item.pixels = Tensor();
+  item.frames.reset();
+  ++s.result.n_cached_media;
   monitor_.looked_for_media(1, 1, s.media[medium].plan.n_tokens);
   return true;
 }
@@ -63,8 +68,8 @@ void MediaEncoder::gather(std::span<const std::unique_ptr<Sequence>> sequences) 
       if (cache_.enabled()) monitor_.looked_for_media(1, 0, 0);
       n_patches += item.plan.n_patches;
       next.targets.push_back({&s, m, next.items.size()});
-      next.items.push_back(
-          {item.plan, std::move(item.pixels), item.text_ids, item.fingerprint, item.image_tokens});
+      next.items.push_back({item.plan, std::move(item.pixels), item.text_ids, item.fingerprint,
+                            item.image_tokens, std::move(item.frames)});
     }
   }
   if (!next.items.empty()) begin(std::move(next));
@@ -85,6 +90,11 @@ void MediaEncoder::run(double budget_ms, const std::atomic<bool>& interrupt, std
   }
   try {
     ++n_stretches_;
+    for (MediaItem& item : pass_->items()) {
+      if (item.frames == nullptr) continue;  // the cache had its rows when the request was made
+      make_pixels_(item);
+      item.frames.reset();
+    }
     if (pass_->run(budget_ms, interrupt)) deliver();
   } catch (...) {
     retreat(std::current_exception(), failures);
@@ -95,6 +105,7 @@ void MediaEncoder::run(double budget_ms, const std::atomic<bool>& interrupt, std
 void MediaEncoder::deliver() {
   const TensorView rows = pass_->rows();
   const std::vector<MediaItem>& items = pass_->items();
+  const double ms_a_row = pass_->active_ms() / static_cast<double>(std::max<std::int64_t>(rows.dim(0), 1));
   std::int64_t first = 0;
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::int64_t end = first + items[i].plan.n_tokens;
@@ -103,8 +114,9 @@ void MediaEncoder::deliver() {
       if (target.item != i) continue;
       target.sequence->media_rows[target.medium] = copy_operand(backend_, rows.rows(first, end));
       target.sequence->media[target.medium].pixels = Tensor();  // of its own, where it joined another's
+      target.sequence->media[target.medium].frames.reset();
     }
-    cache_.put(items[i], rows.rows(first, end));
+    cache_.put(items[i], rows.rows(first, end), ms_a_row * static_cast<double>(end - first));
     first = end;
   }
   TRIPTYCH_CHECK(first == rows.dim(0), "the tower gave {} rows, the plans say {}", rows.dim(0), first);

@@ -23,13 +23,14 @@ class MediaEncoder {
  public:
   /// A pass takes up to `max_patches`, one item at least. Borrows backend, runner, cache and monitor.
   MediaEncoder(Backend& backend, ModelRunner& runner, VisionEmbeddingCache& cache, std::int64_t max_patches,
-               ClockMs clock, EngineMonitor& monitor)
+               ClockMs clock, EngineMonitor& monitor, std::function<void(MediaItem&)> make_pixels = {})
       : backend_(backend),
         runner_(runner),
         cache_(cache),
         monitor_(monitor),
         max_patches_(max_patches),
-        clock_(std::move(clock)) {}
+        clock_(std::move(clock)),
+        make_pixels_(std::move(make_pixels)) {}
 
   /// Takes up what these sequences, in their order, need and is not on its way: rows that the cache has at
   /// once, the others in the pass that runs, if they are in it, or in a new one when none runs.
@@ -77,6 +78,7 @@ class MediaEncoder {
   EngineMonitor& monitor_;
   std::int64_t max_patches_;
   ClockMs clock_;
+  std::function<void(MediaItem&)> make_pixels_;  // of an item that has only frames
 
   std::unique_ptr<EncodePass> pass_;
   std::vector<Target> targets_;  // of the pass

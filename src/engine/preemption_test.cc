@@ -109,22 +109,26 @@ TEST(Preemption, RoomForOneContextServesAll) {
 // and they are gone, it has to.
 TEST(Preemption, AfterASharedBeginningThePictureIsEncodedWhenItIsNeeded) {
   const std::vector<GenerationResult> alone = answers_alone();
-  Engine engine(model(), {.max_context_tokens = 192,
+  Engine engine(model(), {.max_context_tokens = 320,
                           .kv_cache_tokens = 320,
                           .kv_cache_dtype = KvDType::kF32,
-                          .max_cached_prefixes = 1});
+                          .prefix_cache_bytes = std::size_t{1} << 30});
   SamplingParams one_token = long_answer();
   one_token.max_tokens = 1;
   engine.generate(ask(kQuestions[1].text, kQuestions[1].picture), one_token);
   EXPECT_EQ(engine.n_media_encoded(), 1);
-  const auto old = engine.submit(ask(kQuestions[0].text, kQuestions[0].picture), long_answer());
+  SamplingParams whole_cache = long_answer();  // at its end the older one has every block
+  whole_cache.max_tokens = 200;
+  const auto old = engine.submit(ask(kQuestions[0].text, kQuestions[0].picture), whole_cache);
   engine.step();
   const auto young = engine.submit(ask(kQuestions[1].text, kQuestions[1].picture), long_answer());
   engine.step();
   const std::int64_t n_before = engine.n_media_encoded();
   while (engine.has_work()) engine.step();
   const GenerationResult result = engine.take_result(young).value();
-  expect_same(engine.take_result(old).value(), alone[0]);
+  Engine other(model(), {.kv_cache_dtype = KvDType::kF32});
+  expect_same(engine.take_result(old).value(),
+              other.generate(ask(kQuestions[0].text, kQuestions[0].picture), whole_cache));
   expect_same(result, alone[1]);
   EXPECT_EQ(n_before, 2) << "the first one's, not the second's";
   EXPECT_GT(result.n_reused_tokens, 64);
@@ -134,7 +138,7 @@ TEST(Preemption, AfterASharedBeginningThePictureIsEncodedWhenItIsNeeded) {
 
 TEST(SharedBeginnings, SeveralSequencesAtOnceHoldOneCopy) {
   const std::vector<GenerationResult> alone = answers_alone();
-  Engine engine(model(), {.kv_cache_dtype = KvDType::kF32, .max_cached_prefixes = 1});
+  Engine engine(model(), {.kv_cache_dtype = KvDType::kF32, .prefix_cache_bytes = std::size_t{1} << 30});
   SamplingParams one_token = long_answer();
   one_token.max_tokens = 1;
   engine.generate(ask(kQuestions[0].text, kQuestions[0].picture), one_token);
@@ -156,7 +160,7 @@ TEST(SharedBeginnings, AreKeptForARequestThatWaitsForRoom) {
   Engine engine(model(), {.max_context_tokens = 192,
                           .kv_cache_tokens = 256,
                           .kv_cache_dtype = KvDType::kF32,
-                          .max_cached_prefixes = 2});
+                          .prefix_cache_bytes = std::size_t{1} << 30});
   SamplingParams one_token = long_answer();
   one_token.max_tokens = 1;
   engine.generate(ask(kQuestions[1].text, kQuestions[1].picture), one_token);

@@ -6,98 +6,220 @@
 #include "base/error.h"
 
 namespace triptych {
-namespace {
 
-bool same(const PrefixKey::Media& a, const PrefixKey::Media& b) {
-  return a.run.first_prompt_row == b.run.first_prompt_row && a.run.n_rows == b.run.n_rows &&
-         a.run.first_media_row == b.run.first_media_row && !a.fingerprint.empty() &&
-         a.fingerprint == b.fingerprint && a.text_ids == b.text_ids && a.image_tokens == b.image_tokens;
+PrefixCache::PrefixCache(BlockPool& pool, std::size_t max_bytes, std::size_t page_bytes,
+                         std::int64_t max_shareable_tokens)
+    : pool_(pool),
+      page_bytes_(page_bytes),
+      max_pages_(max_bytes / std::max<std::size_t>(page_bytes, 1)),
+      max_shareable_tokens_(max_shareable_tokens) {}
+
+bool PrefixCache::may_share(std::int64_t n_prompt, std::int64_t n_end) const noexcept {
+  return enabled() && n_prompt <= max_shareable_tokens_ && n_end <= max_shareable_tokens_;
 }
 
-std::size_t n_equal(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
-  return static_cast<std::size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
-}
-
-}  // namespace
-
-std::vector<PrefixKey::Media> media_of(std::span<const MediaRun> runs, std::span<const MediaItem> items) {
-  std::vector<PrefixKey::Media> out;
-  for (const MediaRun& run : runs) {
-    const MediaItem& item = items[static_cast<std::size_t>(run.media_index)];
-    out.push_back({run, item.fingerprint, item.text_ids, item.image_tokens});
+// The pages that hold the beginning of the sequence, and how many tokens of it.
+std::vector<PrefixCache::Pages::iterator> PrefixCache::walk(PrefixChain& chain, const PrefixTokens& tokens,
+                                                            std::int64_t& n_tokens) {
+  std::vector<Pages::iterator> out;
+  n_tokens = 0;
+  if (pages_.empty() || tokens.size() < 2 || tokens.size() > max_shareable_tokens_) return out;
+  const std::int64_t most = tokens.size() - 1;
+  for (const Fingerprint& key : chain.keys(tokens.first(most))) {
+    const auto found = by_key_.find(key);
+    if (found == by_key_.end()) break;
+    out.push_back(found->second);
   }
-  std::sort(out.begin(), out.end(),
-            [](const auto& a, const auto& b) { return a.run.first_prompt_row < b.run.first_prompt_row; });
-  return out;
-}
-
-std::int64_t PrefixKey::n_common(const PrefixKey& other) const {
-  if (tokens.empty() || other.tokens.empty()) return 0;
-  const std::size_t n_axes = positions.size() / tokens.size();
-  auto common = static_cast<std::int64_t>(
-      std::min(n_equal(tokens, other.tokens), n_equal(positions, other.positions) / n_axes));
-  for (std::size_t i = 0; i < std::max(media.size(), other.media.size()); ++i) {
-    const bool both = i < media.size() && i < other.media.size();
-    if (both && same(media[i], other.media[i])) continue;
-    if (i < media.size()) common = std::min(common, media[i].run.first_prompt_row);
-    if (i < other.media.size()) common = std::min(common, other.media[i].run.first_prompt_row);
-    break;  // later ones stand behind
-  }
-  return common;
-}
-
-std::int64_t PrefixCache::find(const PrefixKey& key) {
-  const auto n_tokens = static_cast<std::int64_t>(key.tokens.size());
-  if (n_tokens > max_shareable_tokens_) return 0;
+  n_tokens = static_cast<std::int64_t>(out.size()) * kBlockTokens;
+  const auto behind = children_.find(chain.parent(out.size()));
+  if (behind == children_.end()) return out;
+  const PageContents wanted = chain.page(tokens, out.size(), most - n_tokens);
   std::int64_t n_best = 0;
-  auto best = entries_.end();
-  for (auto it = entries_.begin(); it != entries_.end(); ++it) {
-    if (it->n_prompt > max_shareable_tokens_) continue;
-    const std::int64_t n = std::min(it->key.n_common(key), n_tokens - 1);
+  Pages::iterator best;
+  for (const Pages::iterator& page : behind->second) {
+    const std::int64_t n = page->contents.n_common(wanted);
     if (n <= n_best) continue;
     n_best = n;
-    best = it;
+    best = page;
   }
-  if (n_best > 0) entries_.splice(entries_.begin(), entries_, best);
-  return n_best;
-}
-
-PrefixCache::Prefix PrefixCache::take(const PrefixKey& key) {
-  const std::int64_t n_tokens = find(key);
-  Prefix out;
-  if (n_tokens == 0) return out;
-  const std::span<const std::int32_t> blocks = entries_.front().blocks;
-  const auto n_whole = static_cast<std::size_t>(n_tokens / kBlockTokens);
-  out.blocks.reserve(n_whole + 1);
-  out.blocks.assign(blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(n_whole));
-  out.n_tokens = n_tokens;
-  if (n_tokens % kBlockTokens != 0) try {
-      out.blocks.push_back(pool_.copy(blocks[n_whole]));
-    } catch (const Error& e) {
-      if (e.code() != ErrorCode::kOutOfMemory) throw;
-      out.n_tokens -= n_tokens % kBlockTokens;  // computed anew
-    }
-  pool_.share(blocks.first(n_whole));
+  if (n_best > 0) out.push_back(best);
+  n_tokens += n_best;
   return out;
 }
 
-void PrefixCache::put(PrefixKey key, std::int64_t n_prompt, std::span<const std::int32_t> blocks) {
-  const auto n_tokens = static_cast<std::int64_t>(key.tokens.size());
-  if (!enabled() || n_tokens == 0) return;
-  const auto n_blocks = static_cast<std::size_t>(blocks_for(n_tokens));
-  TRIPTYCH_CHECK(blocks.size() >= n_blocks, "[prefix_cache] {} blocks for {} tokens", blocks.size(),
-                 n_tokens);
-  entries_.push_front(
-      {std::move(key), n_prompt, {blocks.begin(), blocks.begin() + static_cast<std::ptrdiff_t>(n_blocks)}});
-  pool_.share(entries_.front().blocks);
-  while (entries_.size() > max_entries_) evict_one();
+PrefixCache::Match PrefixCache::find(PrefixChain& chain, const PrefixTokens& tokens) {
+  Match out;
+  const std::vector<Pages::iterator> path = walk(chain, tokens, out.n_tokens);
+  for (std::size_t i = path.size(); i-- > 0;) pages_.splice(pages_.begin(), pages_, path[i]);
+  const auto n_whole = static_cast<std::size_t>(out.n_tokens / kBlockTokens);
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    out.blocks.push_back(path[i]->block);
+    if (pool_.n_references(path[i]->block) > 1) continue;
+    if (i < n_whole) {
+      ++out.n_idle_whole;
+    } else {
+      out.idle_part = true;
+    }
+  }
+  return out;
+}
+
+PrefixCache::Match PrefixCache::take(PrefixChain& chain, const PrefixTokens& tokens) {
+  Match out = find(chain, tokens);
+  pool_.share(out.blocks);
+  n_queried_tokens_ += tokens.size();
+  n_hit_tokens_ += out.n_tokens;
+  return out;
+}
+
+std::vector<std::int32_t> PrefixCache::take_more(PrefixChain& chain, const PrefixTokens& tokens,
+                                                 std::size_t n_whole) {
+  std::vector<std::int32_t> out;
+  if (tokens.size() < 2 || tokens.size() > max_shareable_tokens_) return out;
+  const std::span<const Fingerprint> keys = chain.keys(tokens.first(tokens.size() - 1));
+  for (std::size_t i = n_whole; i < keys.size(); ++i) {
+    const auto found = by_key_.find(keys[i]);
+    if (found == by_key_.end()) break;
+    out.push_back(found->second->block);
+  }
+  if (out.empty()) return out;
+  touch(chain, n_whole + out.size());
+  pool_.share(out);
+  n_hit_tokens_ += static_cast<std::int64_t>(out.size()) * kBlockTokens;
+  return out;
+}
+
+// The first `n_before` pages of the sequence, whose parents stay more recent than they are.
+void PrefixCache::touch(PrefixChain& chain, std::size_t n_before) {
+  for (std::size_t i = n_before; i-- > 0;) {
+    const auto found = by_key_.find(chain.parent(i + 1));
+    if (found != by_key_.end()) pages_.splice(pages_.begin(), pages_, found->second);
+  }
+}
+
+void PrefixCache::insert(const Fingerprint& key, const Fingerprint& parent, PageContents contents,
+                         std::int32_t block) {
+  std::vector<Pages::iterator>& siblings = children_[parent];
+  siblings.reserve(siblings.size() + 1);
+  pages_.push_front({key, parent, std::move(contents), block});
+  try {
+    by_key_.emplace(key, pages_.begin());
+  } catch (...) {
+    pages_.pop_front();
+    throw;
+  }
+  siblings.push_back(pages_.begin());
+  pool_.share({&block, 1});
+  pool_.set_cached(block, true);
+}
+
+// It has no pages behind it.
+void PrefixCache::remove(Pages::iterator page) {
+  by_key_.erase(page->key);
+  const auto siblings = children_.find(page->parent);
+  std::erase(siblings->second, page);
+  if (siblings->second.empty()) children_.erase(siblings);
+  pool_.set_cached(page->block, false);
+  pool_.release({&page->block, 1});
+  pages_.erase(page);
+}
+
+void PrefixCache::remove_with_descendants(Pages::iterator page) {
+  std::vector<Pages::iterator> all = {page};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    if (const auto behind = children_.find(all[i]->key); behind != children_.end())
+      all.insert(all.end(), behind->second.begin(), behind->second.end());
+  while (!all.empty()) {
+    remove(all.back());
+    all.pop_back();
+  }
+}
+
+// What ended within these contents is in them.
+void PrefixCache::drop_beginnings_of(const PageContents& contents, const Fingerprint& parent) {
+  const auto siblings = children_.find(parent);
+  if (siblings == children_.end()) return;
+  std::vector<Pages::iterator> gone;
+  for (const Pages::iterator& page : siblings->second)
+    if (page->contents.n_tokens() < contents.n_tokens() &&
+        page->contents.n_common(contents) == page->contents.n_tokens())
+      gone.push_back(page);
+  for (const Pages::iterator& page : gone) remove_with_descendants(page);
+}
+
+PrefixCache::Published PrefixCache::publish(PrefixChain& chain, const PrefixTokens& tokens,
+                                            std::int64_t n_prompt, std::size_t index, std::int32_t block) {
+  const std::int64_t n_end = static_cast<std::int64_t>(index + 1) * kBlockTokens;
+  if (!may_share(n_prompt, n_end)) return {block, false};
+  const std::span<const Fingerprint> keys = chain.keys(tokens);
+  if (index >= keys.size() || (index > 0 && !by_key_.contains(keys[index - 1]))) return {block, false};
+  if (const auto found = by_key_.find(keys[index]); found != by_key_.end()) {
+    const std::int32_t here = found->second->block;
+    touch(chain, index + 1);
+    if (here == block) return {block, false};
+    pool_.share({&here, 1});
+    pool_.release({&block, 1});
+    return {here, false};
+  }
+  PageContents contents = chain.page(tokens, index);
+  drop_beginnings_of(contents, chain.parent(index));
+  insert(keys[index], chain.parent(index), std::move(contents), block);
+  touch(chain, index);
+  trim();
+  return {block, true};
+}
+
+void PrefixCache::publish_rest(PrefixChain& chain, const PrefixTokens& tokens, std::int64_t n_prompt,
+                               std::int32_t block) {
+  const auto index = static_cast<std::size_t>(tokens.size() / kBlockTokens);
+  if (tokens.size() % kBlockTokens == 0 || !may_share(n_prompt, tokens.size())) return;
+  const std::span<const Fingerprint> keys = chain.keys(tokens);
+  if (keys.size() < index || (index > 0 && !by_key_.contains(keys[index - 1]))) return;
+  const Fingerprint parent = chain.parent(index);
+  PageContents contents = chain.page(tokens, index);
+  const auto is_unknown = [](const PageContents::Media& one) { return one.key.empty(); };
+  if (std::any_of(contents.media.begin(), contents.media.end(), is_unknown)) return;
+  if (const auto siblings = children_.find(parent); siblings != children_.end())
+    for (const Pages::iterator& page : siblings->second)
+      if (page->contents.n_common(contents) == contents.n_tokens()) {
+        pages_.splice(pages_.begin(), pages_, page);
+        touch(chain, index);
+        return;
+      }
+  drop_beginnings_of(contents, parent);
+  const Fingerprint key = contents.key(parent);
+  insert(key, parent, std::move(contents), block);
+  touch(chain, index);
+  trim();
+}
+
+void PrefixCache::forget(const Fingerprint& key, std::int32_t block) {
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end() && found->second->block == block) remove_with_descendants(found->second);
 }
 
 bool PrefixCache::evict_one() {
-  if (entries_.empty()) return false;
-  pool_.release(entries_.back().blocks);
-  entries_.pop_back();
-  return true;
+  for (auto page = pages_.end(); page != pages_.begin();) {
+    --page;
+    if (pool_.n_references(page->block) > 1) continue;
+    const std::size_t n_before = pages_.size();
+    remove_with_descendants(page);  // it has none as a rule: who uses a page uses those before it
+    n_evicted_pages_ += static_cast<std::int64_t>(n_before - pages_.size());
+    return true;
+  }
+  return false;
+}
+
+void PrefixCache::trim() {
+  while (pages_.size() > max_pages_) {
+    if (evict_one()) continue;
+    remove(std::prev(pages_.end()));
+    ++n_evicted_pages_;
+  }
+}
+
+void PrefixCache::clear() {
+  while (!pages_.empty()) remove(std::prev(pages_.end()));
 }
 
 }  // namespace triptych

@@ -1,4 +1,4 @@
-// Which beginnings are the same, and who holds their blocks.
+// Who holds the pages of beginnings, which of them are found, and in what order they go.
 #include "engine/prefix_cache.h"
 
 #include <gmock/gmock.h>
@@ -15,139 +15,253 @@ namespace {
 using testing::ElementsAre;
 
 constexpr std::int64_t kAnyLength = std::numeric_limits<std::int64_t>::max();
+constexpr std::size_t kPageBytes = 100;
+constexpr std::size_t kAnyBytes = std::numeric_limits<std::size_t>::max();
 
-PrefixKey key_of(std::vector<std::int32_t> tokens) {
-  PrefixKey out;
-  out.positions.resize(tokens.size());
-  std::iota(out.positions.begin(), out.positions.end(), 0);
-  out.tokens = std::move(tokens);
-  return out;
-}
+// A sequence of text as the engine holds it.
+struct Text {
+  std::vector<std::int32_t> tokens, positions;
+  PrefixChain chain{prefix_root({}, KvDType::kF32, ""), {}};
+  std::vector<std::int32_t> blocks;
 
-// n tokens 1, 2, 3, ..., the last ones different.
-PrefixKey key_of(int n, int n_different = 0) {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
-  std::iota(tokens.begin(), tokens.end(), 1);
-  for (int i = n - n_different; i < n; ++i) tokens[static_cast<std::size_t>(i)] += 1000;
-  return key_of(std::move(tokens));
-}
-
-TEST(PrefixKey, CommonBeginningEndsWhereSomethingDiffers) {
-  const auto item = [](std::uint64_t high) {
-    std::vector<MediaItem> out;
-    out.push_back({.plan = {}, .pixels = {}, .text_ids = {}, .fingerprint = {high, 2}});
-    return out;
-  };
-  const MediaRun run{.media_index = 0, .first_media_row = 0, .first_prompt_row = 1, .n_rows = 2};
-  PrefixKey prompt;
-  prompt.tokens = {5, 9, 9, 6, 7};
-  prompt.positions = {0, 0, 1, 1, 1, 2, 2, 3, 3, 4};  // two axes
-  prompt.media = media_of({&run, 1}, item(1));
-  PrefixKey kept = prompt;
-  kept.tokens.push_back(8);
-  kept.positions.insert(kept.positions.end(), {4, 5});
-  EXPECT_EQ(kept.n_common(prompt), 5);
-  EXPECT_EQ(prompt.n_common(kept), 5);
-  EXPECT_EQ(kept.n_common(PrefixKey()), 0);
-  const auto with = [&](auto change) {
-    PrefixKey other = prompt;
-    change(other);
-    return kept.n_common(other);
-  };
-  EXPECT_EQ(with([](PrefixKey& k) { k.tokens[3] = 0; }), 3);
-  EXPECT_EQ(with([](PrefixKey& k) { k.positions[8] = 9; }), 4);
-  EXPECT_EQ(with([](PrefixKey& k) { k.positions[7] = 9; }), 3);
-  EXPECT_EQ(with([](PrefixKey& k) { k.media[0].fingerprint.high = 3; }), 1);
-  EXPECT_EQ(with([](PrefixKey& k) { k.media[0].text_ids = {4}; }), 1);
-  EXPECT_EQ(with([](PrefixKey& k) { k.media[0].run.first_media_row = 1; }), 1);
-  EXPECT_EQ(with([](PrefixKey& k) { k.media.clear(); }), 1);
-  kept.media[0].fingerprint = {};  // unknown is not equal to unknown
-  EXPECT_EQ(with([](PrefixKey& k) { k.media[0].fingerprint = {}; }), 1);
-}
+  // n tokens 1, 2, 3, ..., those from `n_same` on different.
+  explicit Text(std::int64_t n, std::int64_t n_same = kAnyLength, std::int32_t difference = 1000) {
+    for (std::int64_t i = 0; i < n; ++i) {
+      tokens.push_back(static_cast<std::int32_t>(i) + 1 + (i >= n_same ? difference : 0));
+      positions.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  PrefixTokens view() const { return {tokens, positions}; }
+};
 
 class PrefixCacheTest : public testing::Test {
  protected:
-  // A sequence of n tokens ended; its blocks are only kept here.
-  void keep(PrefixCache& cache, const PrefixKey& key) {
-    std::vector<std::int32_t> blocks;
-    for (std::int64_t i = 0; i < blocks_for(static_cast<std::int64_t>(key.tokens.size())); ++i)
-      blocks.push_back(pool_.allocate());
-    cache.put(key, 10, blocks);
-    pool_.release(blocks);
+  // A sequence is computed: its full pages are published.
+  void compute(PrefixCache& cache, Text& text, std::int64_t n_prompt = 10) {
+    const std::int64_t n_blocks = blocks_for(text.view().size());
+    while (static_cast<std::int64_t>(text.blocks.size()) < n_blocks) text.blocks.push_back(pool_.allocate());
+    for (std::size_t i = 0; i < text.tokens.size() / kBlockTokens; ++i)
+      text.blocks[i] = cache.publish(text.chain, text.view(), n_prompt, i, text.blocks[i]).block;
+  }
+  void end(PrefixCache& cache, Text& text, std::int64_t n_prompt = 10) {
+    cache.publish_rest(text.chain, text.view(), n_prompt, text.blocks.back());
+    pool_.release(text.blocks);
+    text.blocks.clear();
+  }
+  void keep(PrefixCache& cache, Text text, std::int64_t n_prompt = 10) {
+    compute(cache, text, n_prompt);
+    end(cache, text, n_prompt);
+  }
+  static std::int64_t n_found(PrefixCache& cache, Text text) {
+    return cache.find(text.chain, text.view()).n_tokens;
   }
 
-  test::PageRecord pages_{8};
+  test::PageRecord pages_{12};
   BlockPool pool_{pages_};
 };
 
-TEST_F(PrefixCacheTest, SeveralTakersShareWholeBlocksAndCopyTheRest) {
-  PrefixCache cache(pool_, 4, kAnyLength);
-  keep(cache, key_of(200));  // 4 blocks
-  EXPECT_EQ(pool_.n_free(), 4);
-  const PrefixCache::Prefix first = cache.take(key_of(150));
-  EXPECT_EQ(first.n_tokens, 149) << "the last one's logits are wanted";
-  ASSERT_EQ(first.blocks.size(), 3U);
-  const PrefixCache::Prefix second = cache.take(key_of(200, 72));
-  EXPECT_EQ(second.n_tokens, 128);
-  EXPECT_THAT(second.blocks, ElementsAre(first.blocks[0], first.blocks[1]));
-  EXPECT_EQ(pool_.n_references(first.blocks[0]), 3);
-  EXPECT_EQ(pool_.n_references(first.blocks[2]), 1) << "the taker writes into it";
-  ASSERT_EQ(pages_.copied.size(), 1U);
-  EXPECT_EQ(pages_.copied[0].second, first.blocks[2]);
-  pool_.release(first.blocks);
-  pool_.release(second.blocks);
-  EXPECT_EQ(pool_.n_free(), 4) << "the entry holds its own still";
-  EXPECT_TRUE(cache.evict_one());
+TEST_F(PrefixCacheTest, RequestsThatRunSharePagesToo) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  Text first(200);
+  compute(cache, first);  // three full pages and eight tokens
   EXPECT_EQ(pool_.n_free(), 8);
-  EXPECT_FALSE(cache.evict_one());
+  EXPECT_EQ(pool_.n_idle(), 0) << "a sequence uses them";
+  Text second(150);
+  const PrefixCache::Match match = cache.take(second.chain, second.view());
+  EXPECT_EQ(match.n_tokens, 149) << "the last one's logits are wanted";
+  EXPECT_THAT(match.blocks, ElementsAre(first.blocks[0], first.blocks[1], first.blocks[2]));
+  EXPECT_EQ(pool_.n_references(first.blocks[0]), 3);
+  EXPECT_EQ(pool_.n_users(first.blocks[0]), 2);
+  EXPECT_EQ(match.n_idle_whole, 0);
+  EXPECT_FALSE(match.idle_part);
+  pool_.release(match.blocks);
+  end(cache, first);
+  EXPECT_EQ(pool_.n_free(), 8);
+  EXPECT_EQ(pool_.n_idle(), 4) << "three full pages and the rest";
+  EXPECT_EQ(n_found(cache, Text(201)), 200);
+  cache.clear();
+  EXPECT_EQ(pool_.n_free(), 12);
+  EXPECT_TRUE(pages_.copied.empty()) << "who writes copies";
 }
 
-TEST_F(PrefixCacheTest, WithoutAFreeBlockOnlyWholeOnesAreTaken) {
-  PrefixCache cache(pool_, 4, kAnyLength);
-  keep(cache, key_of(200));
-  std::vector<std::int32_t> others;
-  while (pool_.n_free() > 0) others.push_back(pool_.allocate());
-  const PrefixCache::Prefix prefix = cache.take(key_of(150));
-  EXPECT_EQ(prefix.n_tokens, 128);
-  EXPECT_EQ(prefix.blocks.size(), 2U);
+// k requests of one prefix of three pages and an own page each.
+TEST_F(PrefixCacheTest, ThePrefixIsStoredOnce) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  std::vector<Text> all;
+  for (int k = 0; k < 4; ++k) {
+    Text& text = all.emplace_back(250, 192, 1000 * (k + 1));
+    PrefixCache::Match match = cache.take(text.chain, text.view());
+    EXPECT_EQ(match.n_tokens, k == 0 ? 0 : 192);
+    text.blocks = match.blocks;
+    compute(cache, text);
+    EXPECT_EQ(pool_.n_blocks() - pool_.n_free(), 3 + (k + 1));
+  }
 }
 
-TEST_F(PrefixCacheTest, ACopyThatFailsLeavesTheWholeBlocks) {
-  PrefixCache cache(pool_, 4, kAnyLength);
-  keep(cache, key_of(200));
-  pages_.fails_to_copy = true;
-  const PrefixCache::Prefix prefix = cache.take(key_of(150));
-  EXPECT_EQ(prefix.n_tokens, 128);
-  EXPECT_EQ(prefix.blocks.size(), 2U);
-  EXPECT_EQ(pool_.n_free(), 4);
-}
-
-TEST_F(PrefixCacheTest, TheEntryNotUsedForLongestGoes) {
-  PrefixCache cache(pool_, 2, kAnyLength);
-  const PrefixKey a = key_of({1, 2, 3});
-  const PrefixKey b = key_of({4, 5, 6});
-  keep(cache, a);
-  keep(cache, b);
-  EXPECT_EQ(cache.find(a), 2);
-  keep(cache, key_of({7, 8, 9}));
-  EXPECT_EQ(cache.find(a), 2);
-  EXPECT_EQ(cache.find(b), 0);
+// Two that were computed at the same time: one copy stays.
+TEST_F(PrefixCacheTest, TheSecondOfTwoEqualPagesGivesWay) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  Text a(130), b(130);
+  for (int i = 0; i < 3; ++i) {
+    a.blocks.push_back(pool_.allocate());
+    b.blocks.push_back(pool_.allocate());
+  }
+  compute(cache, a);
   EXPECT_EQ(pool_.n_free(), 6);
+  compute(cache, b);
+  EXPECT_EQ(pool_.n_free(), 8);
+  EXPECT_EQ(a.blocks[0], b.blocks[0]);
+  EXPECT_EQ(a.blocks[1], b.blocks[1]);
+  EXPECT_NE(a.blocks[2], b.blocks[2]) << "not full";
+  end(cache, a);
+  end(cache, b);
+  EXPECT_EQ(pool_.n_idle(), 3) << "the same rest once";
+  EXPECT_EQ(pool_.n_free(), 9);
+}
+
+TEST_F(PrefixCacheTest, ABeginningThatEndsInAPageIsFound) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  keep(cache, Text(200));
+  const auto match = [&](Text text) { return cache.find(text.chain, text.view()); };
+  EXPECT_EQ(match(Text(200, 100)).n_tokens, 100);
+  EXPECT_EQ(match(Text(200, 100)).blocks.size(), 2U);
+  EXPECT_EQ(match(Text(200, 100)).n_idle_whole, 1);
+  EXPECT_TRUE(match(Text(200, 100)).idle_part);
+  EXPECT_EQ(match(Text(200, 128)).n_tokens, 128);
+  EXPECT_EQ(match(Text(200, 128)).blocks.size(), 2U);
+  EXPECT_EQ(match(Text(200, 0)).n_tokens, 0);
+  EXPECT_EQ(match(Text(30)).n_tokens, 29) << "less than a page";
+  EXPECT_EQ(match(Text(500)).n_tokens, 200);
+}
+
+TEST_F(PrefixCacheTest, TheLongestOfSeveralContinuationsIsFound) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  keep(cache, Text(100, 80, 1000));
+  keep(cache, Text(100, 90, 2000));
+  keep(cache, Text(100, 70, 3000));
+  EXPECT_EQ(n_found(cache, Text(100)), 90);
+  EXPECT_EQ(n_found(cache, Text(100, 70, 3000)), 99);
+}
+
+// What grows replaces its own beginning.
+TEST_F(PrefixCacheTest, APageTakesThePlaceOfItsBeginning) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  keep(cache, Text(70));
+  keep(cache, Text(90));
+  EXPECT_EQ(cache.n_pages(), 2U);
+  keep(cache, Text(80));
+  EXPECT_EQ(cache.n_pages(), 2U) << "it is in the longer one";
+  keep(cache, Text(128));
+  EXPECT_EQ(cache.n_pages(), 2U);
+  EXPECT_EQ(n_found(cache, Text(128)), 127);
+  EXPECT_EQ(pool_.n_free(), 10);
+}
+
+TEST_F(PrefixCacheTest, LeastRecentlyUsedGoFirstAndLeavesBeforeParents) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  keep(cache, Text(192));            // 1 2 3
+  keep(cache, Text(192, 64, 1000));  // 1 4 5
+  keep(cache, Text(64, 0, 5000));    // 6
+  ASSERT_EQ(cache.n_pages(), 6U);
+  EXPECT_EQ(n_found(cache, Text(193)), 192);  // 1 2 3 are used
+  const auto found = [&] {
+    // Looking is using: the order that these leave is that in which they are asked for.
+    return std::vector<std::int64_t>{n_found(cache, Text(193, 64, 1000)), n_found(cache, Text(65, 0, 5000)),
+                                     n_found(cache, Text(193))};
+  };
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_THAT(found(), ElementsAre(128, 64, 192)) << "5, the end of what was not used for longest";
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_THAT(found(), ElementsAre(64, 64, 192)) << "4";
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_THAT(found(), ElementsAre(64, 0, 192)) << "6; page 1 is used by the other";
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_THAT(found(), ElementsAre(64, 0, 128)) << "3";
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_THAT(found(), ElementsAre(0, 0, 0));
+  EXPECT_FALSE(cache.evict_one());
+  EXPECT_EQ(pool_.n_free(), 12);
+  EXPECT_EQ(cache.n_evicted_pages(), 6);
+}
+
+TEST_F(PrefixCacheTest, PagesInUseAreNotEvictedForRoom) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  Text running(128);
+  compute(cache, running);
+  EXPECT_FALSE(cache.evict_one());
+  keep(cache, Text(64, 0, 5000));
+  EXPECT_TRUE(cache.evict_one());
+  EXPECT_FALSE(cache.evict_one());
+  EXPECT_EQ(n_found(cache, Text(129)), 128);
+}
+
+TEST_F(PrefixCacheTest, HoldsNoMoreThanItsBytes) {
+  PrefixCache cache(pool_, 3 * kPageBytes + 99, kPageBytes, kAnyLength);
+  keep(cache, Text(64, 0, 1000));
+  keep(cache, Text(192));
+  EXPECT_EQ(cache.n_pages(), 3U);
+  EXPECT_LE(cache.size_bytes(), 3 * kPageBytes);
+  EXPECT_EQ(n_found(cache, Text(65, 0, 1000)), 0);
+  EXPECT_EQ(n_found(cache, Text(193)), 192);
+  // One that is longer than all that fits keeps its beginning.
+  keep(cache, Text(384, 0, 2000));
+  EXPECT_EQ(cache.n_pages(), 3U);
+  EXPECT_EQ(n_found(cache, Text(384, 0, 2000)), 192);
+  EXPECT_EQ(pool_.n_free(), 9);
+}
+
+TEST_F(PrefixCacheTest, WhatMayBeWrongIsForgottenWithAllBehindIt) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  Text good(64);
+  compute(cache, good);
+  Text bad(200);
+  bad.blocks = cache.take(bad.chain, bad.view()).blocks;
+  compute(cache, bad);
+  cache.forget(bad.chain.parent(2), bad.blocks[2]);
+  EXPECT_EQ(n_found(cache, Text(200)), 192) << "another block: not what was published";
+  cache.forget(bad.chain.parent(2), bad.blocks[1]);
+  EXPECT_EQ(n_found(cache, Text(200)), 64);
+  EXPECT_EQ(pool_.n_references(bad.blocks[2]), 1);
+}
+
+TEST_F(PrefixCacheTest, APageWithoutTheOneBeforeItIsNotKept) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  Text text(140);
+  for (int i = 0; i < 3; ++i) text.blocks.push_back(pool_.allocate());
+  EXPECT_FALSE(cache.publish(text.chain, text.view(), 10, 1, text.blocks[1]).is_new);
+  cache.publish_rest(text.chain, text.view(), 10, text.blocks[2]);
+  EXPECT_TRUE(cache.empty());
 }
 
 TEST_F(PrefixCacheTest, LongSequencesMayNotBeShared) {
-  PrefixCache cache(pool_, 2, 50);
-  keep(cache, key_of(60));
-  EXPECT_EQ(cache.find(key_of(50)), 49);
-  EXPECT_EQ(cache.find(key_of(51)), 0) << "its base is another";
-  EXPECT_EQ(cache.take(key_of(51)).n_tokens, 0);
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, 100);
+  keep(cache, Text(90));
+  EXPECT_EQ(n_found(cache, Text(100)), 90);
+  EXPECT_EQ(n_found(cache, Text(101)), 0) << "its base is another";
+  keep(cache, Text(90, 0, 1000), 101);
+  EXPECT_EQ(n_found(cache, Text(90, 0, 1000)), 0) << "the prompt's was another";
+  keep(cache, Text(140, 0, 2000), 80);
+  EXPECT_EQ(n_found(cache, Text(100, 0, 2000)), 64) << "the second page ends beyond";
 }
 
 TEST_F(PrefixCacheTest, KeepsNothingWhenItMayHoldNothing) {
-  PrefixCache cache(pool_, 0, kAnyLength);
-  keep(cache, key_of(60));
-  EXPECT_TRUE(cache.empty());
-  EXPECT_EQ(pool_.n_free(), 8);
+  for (const std::size_t max_bytes : {std::size_t{0}, kPageBytes - 1}) {
+    PrefixCache cache(pool_, max_bytes, kPageBytes, kAnyLength);
+    keep(cache, Text(160));
+    EXPECT_TRUE(cache.empty());
+    EXPECT_FALSE(cache.enabled());
+    EXPECT_EQ(pool_.n_free(), 12);
+  }
+}
+
+TEST_F(PrefixCacheTest, CountsWhatWasLookedForAndFound) {
+  PrefixCache cache(pool_, kAnyBytes, kPageBytes, kAnyLength);
+  keep(cache, Text(100));
+  Text next(120);
+  pool_.release(cache.take(next.chain, next.view()).blocks);
+  EXPECT_EQ(cache.n_queried_tokens(), 120);
+  EXPECT_EQ(cache.n_hit_tokens(), 100);
 }
 
 }  // namespace

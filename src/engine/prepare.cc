@@ -6,6 +6,7 @@
 #include "base/profile.h"
 #include "base/stopwatch.h"
 #include "engine/load.h"
+#include "engine/model_fingerprint.h"
 #include "unicode/utf8.h"
 
 namespace triptych {
@@ -18,24 +19,6 @@ bool is_added_token(const Tokenizer& tokenizer, const std::string& content, std:
   for (const AddedToken& token : tokenizer.added_tokens())
     if (token.content == content) return token.id == id;
   return false;
-}
-
-// Frames and what the plan makes of them; with one model that decides the pixels.
-Fingerprint fingerprint_of(const MediaInput& input, const MediaPlan& plan) {
-  std::vector<std::uint64_t> words = {static_cast<std::uint64_t>(plan.meta.width_px),
-                                      static_cast<std::uint64_t>(plan.meta.height_px),
-                                      static_cast<std::uint64_t>(plan.resized_width_px),
-                                      static_cast<std::uint64_t>(plan.resized_height_px),
-                                      static_cast<std::uint64_t>(plan.grid_t),
-                                      static_cast<std::uint64_t>(plan.grid_h),
-                                      static_cast<std::uint64_t>(plan.grid_w),
-                                      static_cast<std::uint64_t>(plan.n_tokens),
-                                      plan.meta.is_video ? 1U : 0U};
-  for (const Image& frame : input.frames) {
-    const Fingerprint pixels = fingerprint(std::as_bytes(std::span(frame.rgb)));
-    words.insert(words.end(), {pixels.low, pixels.high});
-  }
-  return fingerprint(std::as_bytes(std::span(words)));
 }
 
 // The vocabulary has no placeholder: those of the template become cuts.
@@ -167,8 +150,7 @@ std::vector<MediaPlan> LoadedModel::plan_all(const std::vector<MediaInput>& medi
 }
 
 void LoadedModel::complete(PreparedRequest& out, const std::vector<MediaInput>& media,
-                           std::span<const MediaPlan> plans, const MediaOptions& options,
-                           std::string_view user_text) const {
+                           std::span<const MediaPlan> plans, const MediaContext& context) const {
   out.layout = model_->expand_prompt(out.token_ids, plans);
   if (static_cast<std::int64_t>(out.layout.input_ids.size()) >
       info().max_context_tokens)  // before any pixels
@@ -177,27 +159,36 @@ void LoadedModel::complete(PreparedRequest& out, const std::vector<MediaInput>& 
   const ProfileZone zone("preprocess");
   const Stopwatch watch;
   for (std::size_t i = 0; i < media.size(); ++i) {
-    MediaItem item;
-    item.plan = plans[i];
-    item.pixels = model_->preprocess(media[i].frames, plans[i], media_pool_.get());
-    item.fingerprint = fingerprint_of(media[i], plans[i]);
-    item.image_tokens = options.image_tokens;
-    if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(user_text);
-    out.media.push_back(std::move(item));
+    out.media.push_back(prepare_item(media[i], plans[i], context));
     out.image_decode_ms += media[i].decode_ms;
   }
   out.preprocess_ms = watch.ms();
 }
 
+MediaItem LoadedModel::prepare_item(const MediaInput& input, const MediaPlan& plan,
+                                    const MediaContext& context) const {
+  MediaItem item;
+  item.plan = plan;
+  item.fingerprint = media_fingerprint(fingerprint_, input, plan, context.cache_salt);
+  item.image_tokens = context.options.image_tokens;
+  if (media_text_tokenizer_) item.text_ids = media_text_tokenizer_->encode(context.user_text);
+  if (context.has_rows != nullptr && *context.has_rows && (*context.has_rows)(item)) {
+    item.frames = std::make_shared<const std::vector<Image>>(input.frames);
+  } else {
+    item.pixels = model_->preprocess(input.frames, plan, media_pool_.get());
+  }
+  return item;
+}
+
 PreparedRequest LoadedModel::prepare_spans(const std::vector<RenderedSpan>& spans,
-                                           const std::vector<MediaInput>& media, const MediaOptions& options,
-                                           std::string_view user_text) const {
+                                           const std::vector<MediaInput>& media,
+                                           const MediaContext& context) const {
   PreparedRequest out;
   out.arrival = Clock::now();
   out.prompt = to_text(spans);
-  const std::vector<MediaPlan> plans = plan_all(media, options);
+  const std::vector<MediaPlan> plans = plan_all(media, context.options);
   out.token_ids = tokenize(with_video_texts(*model_, spans, plans), plans);
-  complete(out, media, plans, options, user_text);
+  complete(out, media, plans, context);
   return out;
 }
 
@@ -206,11 +197,11 @@ PreparedRequest LoadedModel::prepare_ids(std::vector<std::int32_t> ids, const st
   PreparedRequest out;
   out.arrival = Clock::now();
   out.token_ids = std::move(ids);
-  complete(out, media, plan_all(media, options), options, {});
+  complete(out, media, plan_all(media, options), {.options = options, .user_text = {}});
   return out;
 }
 
-PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
+PreparedRequest LoadedModel::prepare(const ChatRequest& request, const HasRows& has_rows) const {
   const Clock::time_point arrival = Clock::now();
   std::int64_t n_parts = 0;
   std::string user_text;
@@ -252,14 +243,20 @@ PreparedRequest LoadedModel::prepare(const ChatRequest& request) const {
     if (std::none_of(spans.begin(), spans.end(), prints_videos))
       fail(ErrorCode::kUnsupported, "the chat template of this model prints nothing for a video");
   }
-  PreparedRequest out = prepare_spans(spans, request.media, request.media_options, user_text);
+  PreparedRequest out = prepare_spans(spans, request.media,
+                                      {.options = request.media_options,
+                                       .user_text = user_text,
+                                       .cache_salt = request.cache_salt,
+                                       .has_rows = &has_rows});
   out.arrival = arrival;
+  out.cache_salt = request.cache_salt;
   return out;
 }
 
 PreparedRequest LoadedModel::prepare_prompt(std::string_view prompt, const std::vector<MediaInput>& media,
                                             const MediaOptions& options) const {
-  return prepare_spans({{.text = std::string(prompt), .is_user_text = false}}, media, options, prompt);
+  return prepare_spans({{.text = std::string(prompt), .is_user_text = false}}, media,
+                       {.options = options, .user_text = prompt});
 }
 
 }  // namespace triptych

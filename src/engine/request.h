@@ -25,6 +25,10 @@ struct MediaInput {
   std::vector<double> frame_times_s = {};  // of a video's frames; empty: they follow at frames_per_s
   std::string name = {};                   // file name, may be empty
   double decode_ms = 0;                    // that reading and decoding took, where it was measured
+  /// What its sender calls it, so that his later requests find what was made of it; empty: it is known by its
+  /// frames. Counts within the tenant whose salt the request has: others cannot find it, nor put something
+  /// else under this name.
+  std::string client_id = {};
 };
 
 /// A conversation with its media, in the order of the image and video parts of its messages.
@@ -36,6 +40,7 @@ struct ChatRequest {
   bool continue_final_message = false;
   OrderedJsonPtr tools;
   OrderedJsonPtr template_variables;
+  std::string cache_salt = {};  // of the tenant, see MediaInput::client_id and PreparedRequest
 };
 
 /// How a request waits among the others.
@@ -57,6 +62,9 @@ struct PreparedRequest {
   std::optional<std::chrono::steady_clock::time_point> arrival = {};
   double image_decode_ms = 0;  // of its media, see MediaInput::decode_ms
   double preprocess_ms = 0;    // resizing and normalising them
+  /// Requests share keys and values only with those of the same salt, so that nobody can find out by the time
+  /// an answer takes what others asked (vLLM's cache_salt).
+  std::string cache_salt = {};
 };
 
 using RequestId = std::uint64_t;
@@ -74,6 +82,7 @@ std::string_view to_string(FinishReason reason) noexcept;
 struct TokenEvent {
   SampledToken token;
   std::string text;  // what became certain with this token; may be empty
+  int choice = 0;    // index of the sequence it belongs to, below SamplingParams::best_of
 };
 
 /// Why a request failed.
@@ -85,8 +94,9 @@ struct RequestError {
 /// What came of one sequence in a step of the engine.
 struct StepOutput {
   RequestId id = 0;
+  int choice = 0;                             // index among the sequences of the request
   std::vector<TokenEvent> events;             // new tokens and text, in order; may be empty
-  std::optional<FinishReason> finish_reason;  // when it ended: its result may be taken
+  std::optional<FinishReason> finish_reason;  // when it ended; the result may be taken once all have
   std::optional<RequestError> error;          // with kError
 };
 
@@ -116,8 +126,14 @@ struct GenerationResult {
   std::int64_t n_image_tokens = 0;
   std::int64_t n_dropped_image_tokens = 0;  // of them, those that did not stay (ImageTokenOptions)
   std::int64_t n_reused_tokens = 0;         // of the prompt, found in the cache from an earlier request
+  std::int64_t n_cached_media = 0;          // pictures and videos whose rows were found in the visual cache
   std::int64_t n_drafted_tokens = 0;        // judged beside the answer's own, see engine/speculation.h
   std::int64_t n_accepted_tokens = 0;       // of them, those that became the answer's
+  /// Sum of the log probabilities of its tokens, the one that ended it included, of the model's own
+  /// distribution; with n_logprobs >= 0 or best_of.
+  std::optional<double> cumulative_logprob = {};
+  /// With SamplingParams::n > 1 all n of them, this one first.
+  std::vector<GenerationResult> choices = {};
   GenerationTimings timings;
 };
 

@@ -11,6 +11,7 @@ namespace triptych {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr int kMaxChoices = 128;
 
 void check_range(const char* field, double value, double low, double high, bool open_low = false) {
   if (std::isfinite(value) && value <= high && (open_low ? value > low : value >= low)) return;
@@ -117,6 +118,11 @@ void SamplingParams::validate(std::int64_t vocab_size) const {
   processors.validate(vocab_size);
   if (n_logprobs < -1 || n_logprobs > 100)
     fail(ErrorCode::kInvalidArgument, "logprobs: expected a number in [0, 100], got {}", n_logprobs);
+  if (n < 1 || n > kMaxChoices)
+    fail(ErrorCode::kInvalidArgument, "n: expected a number in [1, {}], got {}", kMaxChoices, n);
+  if (best_of != 0 && (best_of < n || best_of > kMaxChoices))
+    fail(ErrorCode::kInvalidArgument, "best_of: expected 0 (n) or a number in [n, {}], got {} with n {}",
+         kMaxChoices, best_of, n);
 }
 
 std::int64_t SamplingParams::max_answer_tokens(std::int64_t n_prompt, std::int64_t room) const {
@@ -133,9 +139,9 @@ std::int64_t SamplingParams::max_answer_tokens(std::int64_t n_prompt, std::int64
 
 Sampler::Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable,
                  std::vector<std::int32_t> never, std::vector<std::int32_t> eos,
-                 std::unique_ptr<Constraint> constraint)
+                 std::unique_ptr<Constraint> constraint, std::uint64_t stream)
     : params_(std::move(params)),
-      rng_(seed),
+      rng_(seed, stream),
       n_usable_(n_usable),
       never_(std::move(never)),
       processors_(without_forced_end(params_.processors, constraint != nullptr), params_.repetition_penalty,

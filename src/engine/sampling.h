@@ -37,7 +37,10 @@ struct SamplingParams {
   LogitsProcessorParams processors;
   ConstraintSpec constraint;  // what the answer has to be
   int n_logprobs = -1;        // -1: none; 0: of the chosen token only; n: and the n best
+  int n = 1;                  // [1, 128]; answers that are wanted
+  int best_of = 0;            // n to 128 answers of which the n likeliest are returned; 0: n
 
+  int n_sequences() const noexcept { return best_of > n ? best_of : n; }
   /// Throws Error(kInvalidArgument) naming field and range. `vocab_size` bounds the ids.
   void validate(std::int64_t vocab_size) const;
   /// Tokens that an answer to a prompt of n_prompt tokens may have: max_tokens, else what
@@ -64,9 +67,10 @@ class Sampler {
   /// `n_usable`: ids from here on are never chosen and in no list (padding rows). `never`: nor are these
   /// chosen. `eos`: ids that end an answer, for processors that hold them back. `constraint` (null: none): is
   /// params.constraint, at its start. Under it an answer ends where its text is whole, and no processor ends
-  /// it before.
+  /// it before. `stream`: of the numbers that `seed` gives; sequences of one request differ by it.
   Sampler(SamplingParams params, std::uint64_t seed, std::int64_t n_usable, std::vector<std::int32_t> never,
-          std::vector<std::int32_t> eos = {}, std::unique_ptr<Constraint> constraint = nullptr);
+          std::vector<std::int32_t> eos = {}, std::unique_ptr<Constraint> constraint = nullptr,
+          std::uint64_t stream = 0);
 
   /// Tokens of the prompt, for processors.
   void observe_prompt(std::span<const std::int32_t> ids);

@@ -44,6 +44,13 @@ Ticket Scheduler::enter(std::uint64_t id, int priority, std::string_view tenant)
   return {.id = id, .priority = priority, .arrived_ms = clock_(), .tenant = shares_.enter(tenant)};
 }
 
+Ticket Scheduler::fork(const Ticket& request, std::int64_t n_shared) {
+  Ticket out = request;
+  shares_.enter_again(out.tenant);
+  out.n_charged = n_shared;
+  return out;
+}
+
 void Scheduler::start(Ticket& ticket, std::int64_t n_prompt, std::int64_t max_answer) {
   ticket.started = true;
   progress(ticket, n_prompt + std::min(max_answer, kAdvanceTokens));

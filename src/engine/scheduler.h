@@ -90,6 +90,8 @@ class Scheduler {
 
   // The life of a request: enter, start (again after each preemption), progress, leave.
   Ticket enter(std::uint64_t id, int priority, std::string_view tenant);
+  /// A further answer to a request that runs, beside which it begins: `n_shared` of its tokens are paid for.
+  Ticket fork(const Ticket& request, std::int64_t n_shared);
   /// It runs: its tenant pays for the prompt, and for the beginning of an answer of at most `max_answer`, in
   /// advance.
   void start(Ticket& ticket, std::int64_t n_prompt, std::int64_t max_answer);

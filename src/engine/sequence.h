@@ -8,11 +8,14 @@
 #include <limits>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/answer_text.h"
 #include "engine/batch_builder.h"
+#include "engine/choices.h"
 #include "engine/image_token_keep.h"
+#include "engine/prefix_key.h"
 #include "engine/request.h"
 #include "engine/request_times.h"
 #include "engine/sampling.h"
@@ -43,6 +46,10 @@ struct Sequence {
   std::int32_t next_position = 0;       // of the next token of the answer, on every axis
   std::vector<std::int32_t> blocks;     // token t lies in blocks[t / kBlockTokens]
 
+  PrefixChain prefix;                                           // keys of its pages
+  std::size_t n_published = 0;                                  // of its pages: the prefix cache knows them
+  std::vector<std::pair<Fingerprint, std::int32_t>> own_pages;  // of them, by key and block: from this one
+
   std::vector<MediaItem> media;    // pixels go when an item is encoded
   std::vector<MediaRun> runs;      // where its rows stand for tokens of the prompt
   std::vector<Tensor> media_rows;  // of each item [n_tokens, D], or what stays of it; empty: not encoded
@@ -53,16 +60,22 @@ struct Sequence {
 
   std::int64_t max_tokens = 0;  // of the answer
   std::unique_ptr<Sampler> sampler;
+  bool keeps_logprobs = false;           // in its result
   std::unique_ptr<AnswerText> text;      // null without a tokenizer
   std::unique_ptr<SequenceDraft> draft;  // null without speculation
   StopStrings stops;
   TokenCallback on_token;
   bool cancelled = false;
+
+  int choice = 0;                                   // index among the choices of its request
+  std::shared_ptr<ChoiceGroup> group;               // null: the only one
+  std::vector<std::unique_ptr<Sequence>> siblings;  // further choices, until the prompt is computed
   GenerationResult result;
   RequestTimes times;
   std::exception_ptr failure;  // what ended it, with FinishReason::kError
 
   std::int64_t n_tokens() const noexcept { return static_cast<std::int64_t>(tokens.size()); }
+  PrefixTokens prefix_tokens() const { return {tokens, positions}; }
   bool finished() const noexcept { return status == SequenceStatus::kFinished; }
   std::span<const std::int32_t> answer() const {
     return std::span(tokens).subspan(static_cast<std::size_t>(n_prompt));

@@ -172,10 +172,10 @@ TEST_P(SpeculationTest, SeveralSequencesThatComeAndGo) {
   const char* texts[] = {"Describe the image.",        "Which shape is orange?",
                          "Describe the image.",        "Is the triangle small or large?",
                          "How many shapes are there?", "Describe the image."};
-  const auto run = [&](const SpeculativeOptions& speculation, int max_cached_prefixes) {
+  const auto run = [&](const SpeculativeOptions& speculation, std::size_t prefix_cache_bytes) {
     EngineOptions own = options(speculation);
     own.max_batch_tokens = 48;  // prompts come in pieces
-    own.max_cached_prefixes = max_cached_prefixes;
+    own.prefix_cache_bytes = prefix_cache_bytes;
     Engine engine(model(), own);
     std::vector<RequestId> ids;
     for (std::size_t i = 0; i < std::size(texts); ++i) {
@@ -245,7 +245,7 @@ TEST(Speculation, ADrawnTokenHasTheDistributionOfPlainDecoding) {
                           .max_sequences = kSequences,
                           .kv_cache_dtype = KvDType::kF32,
                           .speculation = speculation,
-                          .max_cached_prefixes = 2});
+                          .prefix_cache_bytes = std::size_t{64} << 20});
     std::map<std::vector<std::int32_t>, int> out;
     for (int i = 0; i < kDraws; i += kSequences) {
       std::vector<RequestId> requests;
@@ -338,7 +338,7 @@ TEST(Speculation, APrefixThatIsKeptHoldsNothingThatWasDrafted) {
                           .kv_cache_tokens = 2048,
                           .kv_cache_dtype = KvDType::kF32,
                           .speculation = speculation,
-                          .max_cached_prefixes = 2});
+                          .prefix_cache_bytes = std::size_t{64} << 20});
     PreparedRequest first = question(model, "Describe the image.", "0000.png");
     PromptLayout layout = first.layout;
     const auto one = engine.generate(std::move(first), params);

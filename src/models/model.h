@@ -71,6 +71,9 @@ struct MediaItem {
   Fingerprint
       fingerprint;  // of what the tower sees beside text_ids; equal items give equal rows; empty: unknown
   ImageTokenOptions image_tokens = {};  // how many of its rows stay in the prompt; no affair of the tower's
+  /// The pixels were not made, as the rows seemed to be at hand: what to make them of when they are not. Else
+  /// null.
+  std::shared_ptr<const std::vector<Image>> frames = nullptr;
 };
 
 /// Consecutive media rows and where in the prompt they go.

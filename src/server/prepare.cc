@@ -88,6 +88,7 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
     throw ApiError(400, "unsupported_value", "tools: the chat template of this model knows none", "tools");
   ChatRequest request;
   request.media_options = wire.common.media_options;
+  request.cache_salt = wire.common.cache_salt;
   request.add_generation_prompt = wire.add_generation_prompt;
   request.continue_final_message = wire.continue_final_message;
   request.tools = wire.tools;

@@ -281,12 +281,6 @@ void Service::check_model(const ModelHost& host, const CommonParams& common) con
   if (!common.model.empty() && !host.is_called(common.model))
     throw ApiError(404, "model_not_found", fmt::format("the model \"{}\" is not served here", common.model),
                    "model");
-  const EngineOptions& engine = host.engine_options();
-  if (!common.cache_salt.empty() &&
-      (engine.max_cached_prefixes > 0 || engine.vision_embedding_cache_bytes > 0))
-    throw ApiError(400, "unsupported_value",
-                   "cache_salt: needs a server without caches, this build does not tell salts apart",
-                   "cache_salt");
   for (const std::string& field : common.unknown_fields)
     log_debug("field not known: {}", field.substr(0, 64));
 }

@@ -182,6 +182,28 @@ void CpuKvCache::copy_page(std::int32_t from, std::int32_t to) {
   std::memcpy(pages_[static_cast<std::size_t>(to)], source, page_bytes_);
 }
 
+// Rows that nobody wrote hold what other sequences left in this memory.
+void CpuKvCache::read_page(std::int32_t page, int n_rows, std::span<std::byte> to) const {
+  const std::byte* source = pages_[static_cast<std::size_t>(page)];
+  TRIPTYCH_CHECK(
+      source != nullptr && to.size() == page_bytes_ && n_rows >= 0 && n_rows <= geometry_.page_tokens,
+      "[read_page] page {}, {} rows, {} bytes", page, n_rows, to.size());
+  std::memcpy(to.data(), source, page_bytes_);
+  const auto rest = static_cast<std::size_t>((geometry_.page_tokens - n_rows) * row_bytes_);
+  for (int layer = 0; layer < geometry_.n_layers; ++layer)
+    for (int h = 0; h < geometry_.n_kv_heads; ++h)
+      for (const std::ptrdiff_t rows : {keys_in_page(layer, h), values_in_page(layer, h)})
+        std::memset(to.data() + rows + n_rows * row_bytes_, 0, rest);
+}
+
+void CpuKvCache::write_page(std::int32_t page, std::span<const std::byte> from) {
+  TRIPTYCH_CHECK(from.size() == page_bytes_, "[write_page] {} bytes for a page of {}", from.size(),
+                 page_bytes_);
+  const std::int32_t slot[] = {page * geometry_.page_tokens};
+  hold(slot);
+  std::memcpy(pages_[static_cast<std::size_t>(page)], from.data(), page_bytes_);
+}
+
 std::ptrdiff_t CpuKvCache::keys_in_page(int layer, int head) const noexcept {
   return layer * layer_bytes_ + head * (offset_bytes_ + row_bytes_ * geometry_.page_tokens) + offset_bytes_;
 }

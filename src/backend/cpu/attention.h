@@ -23,6 +23,9 @@ class CpuKvCache final : public KvCache {
   std::size_t bytes() const noexcept override { return pages_.size() * page_bytes_; }
   void release_pages(std::span<const std::int32_t> pages) noexcept override;
   void copy_page(std::int32_t from, std::int32_t to) override;
+  std::size_t page_bytes() const noexcept override { return page_bytes_; }
+  void read_page(std::int32_t page, int n_rows, std::span<std::byte> to) const override;
+  void write_page(std::int32_t page, std::span<const std::byte> from) override;
 
   bool quantized() const noexcept { return is_quantized(geometry_.dtype); }
   ElementType type() const noexcept { return type_; }      // kF32 when quantized

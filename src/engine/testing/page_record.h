@@ -28,6 +28,10 @@ class PageRecord final : public KvCache {
     copied.emplace_back(from, to);
   }
 
+  std::size_t page_bytes() const noexcept override { return 1; }
+  void read_page(std::int32_t, int, std::span<std::byte>) const override {}
+  void write_page(std::int32_t, std::span<const std::byte>) override {}
+
   std::vector<std::int32_t> released;
   std::vector<std::pair<std::int32_t, std::int32_t>> copied;
   bool fails_to_copy = false;
