@@ -154,7 +154,7 @@ void Engine::cancel(RequestId id) {
 void Engine::take_cancels() {
   if (!has_cancels_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(cancel_mutex_);
-  for (const auto* list : {&waiting_, &running_})
+  for (const auto* list : {&waiting_, &running_, &forked_})
     for (const auto& s : *list)
       if (std::find(cancels_.begin(), cancels_.end(), s->id) != cancels_.end()) s->cancelled = true;
   cancels_.clear();

@@ -90,6 +90,7 @@ void Engine::accept_rows(Sequence& s, const TensorView& logits) {
     if (s.finished()) break;
     for (std::size_t i = 0; i < n_outputs_; ++i)
       if (output_sequences_[i] == &s) call_back(i);
+    take_cancels();
     if (s.finished() || s.cancelled) break;
     ++s.n_computed;
   }
