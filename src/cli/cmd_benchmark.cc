@@ -217,6 +217,7 @@ int bench_model(BenchFlags flags) {
   if (flags.speculation.wanted()) return bench_speculation(flags);
   choose(flags.only, flags.options);
   flags.options.media = flags.media.inner_options();
+  flags.options.kv_cache_tokens = flags.serve.kv_cache_tokens;
   if (flags.html) {
     std::vector<NamedPath> inputs = flags.model.inputs();
     inputs.push_back({"--compare", flags.compare});
@@ -354,10 +355,6 @@ void add_bench_command(CLI::App& program, Action& action) {
   app.add_option("--picture-batch", flags->options.n_picture_batch,
                  "Also N requests at once about a picture that the tower has seen, within --kv-cache-tokens")
       ->check(CLI::Range(1, 256).description(""))
-      ->type_name("N");
-  app.add_option("--kv-cache-tokens", flags->options.kv_cache_tokens,
-                 "Tokens that the key/value cache of --picture-batch holds (default: as many as they need)")
-      ->check(range(64))
       ->type_name("N");
   flags->media.add_image_tokens_to(app);
   app.add_option(

@@ -1,11 +1,21 @@
 #include "engine/encode_pass.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/profile.h"
 
 namespace triptych {
+
+std::int64_t patches_of(const Shape& pixels, std::int64_t patch_values) {
+  if (pixels.rank() < 3) return pixels.rank() == 2 ? pixels.dim(0) : 0;
+  const std::int64_t side = std::lround(std::sqrt(static_cast<double>(patch_values / pixels.dim(-3))));
+  if (side < 1) return 0;
+  std::int64_t out = (pixels.dim(-2) / side) * (pixels.dim(-1) / side);
+  for (int i = 0; i + 3 < pixels.rank(); ++i) out *= pixels.dim(i);
+  return out;
+}
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -37,6 +47,10 @@ void EncodePass::encode() {
   const ProfileZone zone("vision");
   ExecContext cx(backend_, arena_, observer_, observer_ == nullptr ? this : nullptr);
   rows_ = model_.encode_media(cx, items_);
+  const ExecContext::PatchRows& patches = cx.patch_rows();
+  patch_rows_ = {patches.n_rows, patches.n_rows};
+  for (const MediaItem& item : items_)
+    if (patches.n_rows > 0) patch_rows_.n_padded -= patches_of(item.pixels.shape(), patches.n_values);
   if (cx.n_block_rows() == 0) return;  // no tower
   n_padded_patches_ = cx.n_block_rows();
   for (const MediaItem& item : items_) n_padded_patches_ -= item.plan.n_patches;

@@ -17,6 +17,16 @@
 
 namespace triptych {
 
+/// Rows that were computed, and those of them that stand for nothing that was asked.
+struct RowCount {
+  std::int64_t n_rows = 0;
+  std::int64_t n_padded = 0;
+};
+
+/// Patches of `patch_values` values that the pixels of an item hold: [P, patch_values], or pictures [..., C,
+/// H, W] in whole square patches.
+std::int64_t patches_of(const Shape& pixels, std::int64_t patch_values);
+
 class EncodePass final : private PassPauses {
  public:
   /// Borrows model, backend and arena, which is the pass's own while it lives. `observer` (may be null) sees
@@ -36,6 +46,8 @@ class EncodePass final : private PassPauses {
   double active_ms() const noexcept { return active_ms_; }
   /// When done: rows that the tower computed beyond those of the plans.
   std::int64_t n_padded_patches() const noexcept { return n_padded_patches_; }
+  /// When done: patches that the tower multiplied, against those of the items' pixels.
+  const RowCount& patch_rows() const noexcept { return patch_rows_; }
   /// Stretches so far.
   std::int64_t n_stretches() const noexcept { return n_stretches_; }
 
@@ -52,6 +64,7 @@ class EncodePass final : private PassPauses {
   ClockMs clock_;
   TensorView rows_;
   std::int64_t n_padded_patches_ = 0;
+  RowCount patch_rows_;
   std::int64_t n_stretches_ = 0;
   double active_ms_ = 0;
 

@@ -87,8 +87,8 @@ EngineMetrics::EngineMetrics(Metrics& m)
       detokenize_s_(
           m.histogram(id_of("request_detokenize_time_seconds", "Time to make text of an answer's tokens."),
                       kStageBounds)) {
-  for (const FinishReason reason :
-       {FinishReason::kStop, FinishReason::kLength, FinishReason::kCancelled, FinishReason::kError}) {
+  for (const FinishReason reason : {FinishReason::kStop, FinishReason::kLength, FinishReason::kCancelled,
+                                    FinishReason::kTimeout, FinishReason::kError}) {
     MetricId id = id_of("request_success_total", "Requests that ended, by the reason.");
     id.labels = {{"finished_reason", std::string(to_string(reason))}};
     ends_.push_back(&m.counter(id));

@@ -114,8 +114,8 @@ TEST_F(EngineMonitorTest, MetricsCountEndsByReason) {
   std::map<std::string, double> ends;
   for (const MetricSample& sample : families.at("triptych:request_success_total").samples)
     ends[sample.labels.at(0).second] = sample.value;
-  EXPECT_EQ(ends,
-            (std::map<std::string, double>{{"stop", 0}, {"length", 1}, {"cancelled", 1}, {"error", 1}}));
+  EXPECT_EQ(ends, (std::map<std::string, double>{
+                      {"stop", 0}, {"length", 1}, {"cancelled", 1}, {"timeout", 0}, {"error", 1}}));
   EXPECT_EQ(families.at("triptych:time_to_first_token_seconds").samples[0].count, 2U);
   EXPECT_EQ(families.at("triptych:kv_cache_usage_perc").samples[0].value, 0);
   EXPECT_EQ(families.at("triptych:request_queue_time_seconds").samples[0].count, 3U);

@@ -126,9 +126,8 @@ void MediaEncoder::deliver() {
       waited.push_back(target.sequence);
       target.sequence->result.timings.encode_ms += pass_->active_ms();
     }
-  RowCount patches{pass_->n_padded_patches(), pass_->n_padded_patches()};
-  for (const MediaItem& item : items) patches.n_rows += item.plan.n_patches;
-  monitor_.encoded(static_cast<std::int64_t>(items.size()), rows.dim(0), patches, pass_->active_ms());
+  monitor_.encoded(static_cast<std::int64_t>(items.size()), rows.dim(0), pass_->patch_rows(),
+                   pass_->active_ms());
   n_padded_patches_ += pass_->n_padded_patches();
   pass_.reset();
   targets_.clear();

@@ -1,7 +1,6 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "backend/memory.h"
@@ -35,15 +34,6 @@ std::uint64_t hash_of(std::span<const std::int32_t> layers) {
 }
 
 }  // namespace
-
-std::int64_t patches_of(const Shape& pixels, std::int64_t patch_values) {
-  if (pixels.rank() < 3) return pixels.rank() == 2 ? pixels.dim(0) : 0;
-  const std::int64_t side = std::lround(std::sqrt(static_cast<double>(patch_values / pixels.dim(-3))));
-  if (side < 1) return 0;
-  std::int64_t out = (pixels.dim(-2) / side) * (pixels.dim(-1) / side);
-  for (int i = 0; i + 3 < pixels.rank(); ++i) out *= pixels.dim(i);
-  return out;
-}
 
 ModelRunner::ModelRunner(const Model& model, Backend& backend, const ModelRunnerOptions& options)
     : model_(model),

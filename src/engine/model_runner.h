@@ -27,16 +27,6 @@ struct ModelRunnerOptions {
   bool check_numerics = false;  // look for infinities and NaN, and say in which part they arose
 };
 
-/// Rows that were computed, and those of them that stand for nothing that was asked.
-struct RowCount {
-  std::int64_t n_rows = 0;
-  std::int64_t n_padded = 0;
-};
-
-/// Patches of `patch_values` values that the pixels of an item hold: [P, patch_values], or pictures [..., C,
-/// H, W] in whole square patches.
-std::int64_t patches_of(const Shape& pixels, std::int64_t patch_values);
-
 class ModelRunner {
  public:
   /// Borrows both. Throws Error for a cache that the backend cannot make.

@@ -3,9 +3,28 @@
 #include <optional>
 #include <utility>
 
+#include "server/web_page.h"
+
 namespace triptych::server {
+namespace {
+
+// The page asks for its files again only when they changed with the program.
+std::optional<HttpResponse> web_page(std::string_view path) {
+  const StaticPage* page = find_page(path);
+  if (page == nullptr) return std::nullopt;
+  return HttpResponse{.status = 200,
+                      .content_type = std::string(page->content_type),
+                      .body = std::string(page->body),
+                      .headers = {{"Content-Security-Policy", std::string(kPagePolicy)},
+                                  {"X-Content-Type-Options", "nosniff"},
+                                  {"Referrer-Policy", "no-referrer"},
+                                  {"Cache-Control", "no-cache"}}};
+}
+
+}  // namespace
 
 void serve(ServeOptions options) {
+  if (!options.service.find_page) options.service.find_page = web_page;
   Service service(std::move(options.service));
   std::optional<HttpServer> http;
   const auto listen = [&] {

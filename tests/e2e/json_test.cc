@@ -130,7 +130,7 @@ TEST(Json, Bench) {
   const json drafts = document_of({"bench", kModel.string(), "--speculative", "ngram", "--prompt-tokens",
                                    "120", "--decode", "60", "--repeat", "1", "--json"},
                                   "bench_speculation");
-  for (const json& trace : drafts["traces"]) EXPECT_TRUE(trace["same_answers"]) << trace;
+  for (const json& with : drafts["traces"]) EXPECT_TRUE(with["same_answers"]) << with;
 }
 
 TEST(Json, CompletionAndHelp) {

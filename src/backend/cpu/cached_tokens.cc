@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "base/half.h"
 
 namespace triptych::cpu {
 namespace {
@@ -37,8 +38,10 @@ class HeadRows {
   std::byte* values(std::int32_t page) const {
     return cache_.page_data()[page] + cache_.values_in_page(layer_, head_);
   }
-  const std::uint16_t* offsets(std::int32_t page) const {
-    return reinterpret_cast<const std::uint16_t*>(keys(page) - cache_.offset_bytes());
+  // What was subtracted from channels of the page's keys before they were rounded.
+  std::span<const kernels::KvOffset> offsets(std::int32_t page) const {
+    return {reinterpret_cast<const kernels::KvOffset*>(keys(page) - cache_.offset_bytes()),
+            static_cast<std::size_t>(kernels::kv_max_offsets(cache_.geometry().head_dim))};
   }
   std::byte* key(std::int32_t page, std::int32_t row) const { return keys(page) + row * cache_.row_bytes(); }
   std::byte* value(std::int32_t page, std::int32_t row) const {
@@ -48,14 +51,15 @@ class HeadRows {
     const int head_dim = cache_.geometry().head_dim;
     if (cache_.quantized()) {
       runtime_.kv_rows.decode(cache_.code(), head_dim, reinterpret_cast<const std::uint8_t*>(key(page, row)),
-                              offsets(page), out);
+                              nullptr, out);
+      for (const kernels::KvOffset& one : offsets(page)) out[one.channel] += bf16_to_f32(one.value);
     } else {
       runtime_.rows.widen(cache_.type(), head_dim, key(page, row), out);
     }
   }
   bool same_offsets(std::int32_t a, std::int32_t b) const {
     return a == b || !cache_.quantized() ||
-           std::memcmp(offsets(a), offsets(b), static_cast<std::size_t>(cache_.offset_bytes())) == 0;
+           std::memcmp(offsets(a).data(), offsets(b).data(), offsets(a).size_bytes()) == 0;
   }
 
  private:
@@ -159,7 +163,8 @@ void move_cached_tokens(Runtime& runtime, CpuKvCache& cache, std::span<const std
         std::memcpy(rows.key(to_page, to_row), rows.key(from_page, from_row), row_bytes);
       } else {
         rows.read_key(from_page, from_row, key);
-        runtime.kv_rows.encode(cache.code(), g.head_dim, key, rows.offsets(to_page),
+        for (const kernels::KvOffset& one : rows.offsets(to_page)) key[one.channel] -= bf16_to_f32(one.value);
+        runtime.kv_rows.encode(cache.code(), g.head_dim, key, nullptr,
                                reinterpret_cast<std::uint8_t*>(rows.key(to_page, to_row)));
       }
       std::memcpy(rows.value(to_page, to_row), rows.value(from_page, from_row), row_bytes);
