@@ -58,7 +58,8 @@ def example_difference():
 
 def serving_differences():
     page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
-    flags = re.findall(r'"(--[a-z][a-z-]*)"', (ROOT / "src/cli/cmd_serve.cc").read_text(encoding="utf-8"))
+    sources = "".join((ROOT / "src/cli" / name).read_text(encoding="utf-8") for name in ("cmd_serve.cc", "prefix_cache_flags.cc"))
+    flags = re.findall(r'"(--[a-z][a-z-]*)[",]', sources)
     for flag in flags:
         if f"`{flag}`" not in page:
             yield f"docs/serving.md: lacks {flag} of triptych serve"
