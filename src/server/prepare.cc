@@ -159,7 +159,13 @@ PreparedRequest copy_of(const PreparedRequest& request) {
   out.token_ids = request.token_ids;
   out.layout = request.layout;
   for (const MediaItem& item : request.media)
-    out.media.push_back({item.plan, Tensor::copy_of(item.pixels.view()), item.text_ids, item.fingerprint});
+    out.media.push_back({item.plan, Tensor::copy_of(item.pixels.view()), item.text_ids, item.fingerprint,
+                         item.image_tokens, item.frames});
+  out.cache_salt = request.cache_salt;
+  out.queue = request.queue;
+  out.arrival = request.arrival;
+  out.image_decode_ms = request.image_decode_ms;
+  out.preprocess_ms = request.preprocess_ms;
   return out;
 }
 

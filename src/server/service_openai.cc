@@ -90,6 +90,7 @@ void Service::completions(const std::shared_ptr<Exchange>& exchange) {
     std::vector<std::string> echoes;
     for (const CompletionPrompt& prompt : wire.prompts) {
       PreparedRequest request = prepare_completion(context, prompt);
+      request.cache_salt = wire.common.cache_salt;
       if (wire.echo)
         echoes.push_back(prompt.is_ids ? job.host->model().tokenizer().decode(prompt.ids) : prompt.text);
       add_answers(answers, std::move(request), wire.common.sampling, wire.common.n);
