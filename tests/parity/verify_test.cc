@@ -269,6 +269,7 @@ TEST(Parity, Qwen2VlWithWindows) { expect_parity(kSource / "tests/data/golden/qw
 TEST(Parity, Qwen25Vl) { expect_parity(kSource / "tests/data/golden/qwen2_5_vl", 2, 1); }
 TEST(Parity, Qwen3Vl) { expect_parity(kSource / "tests/data/golden/qwen3_vl", 2, 1); }
 TEST(Parity, TheOtherModelThatShips) { expect_parity(kSource / "assets/models/scenes-qwen2-vl", 4, 2); }
+TEST(Parity, TheModelWithoutATowerThatShips) { expect_parity(kSource / "assets/models/scenes-fuyu", 4, 2); }
 
 // Every other family's random model.
 struct Family {
