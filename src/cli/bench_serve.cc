@@ -146,7 +146,8 @@ void ServeFlags::add_to(CLI::App& app) {
   add("--max-num-batched-tokens", max_batch_tokens, "Tokens of a step", "N")
       ->check(count(1, std::int64_t{1} << 30))
       ->capture_default_str();
-  add("--kv-cache-tokens", kv_cache_tokens, "Tokens that the key/value cache holds; of --picture-batch, too", "N")
+  add("--kv-cache-tokens", kv_cache_tokens, "Tokens that the key/value cache holds; of --picture-batch, too",
+      "N")
       ->check(count(1, std::int64_t{1} << 30))
       ->default_str("--ctx-size for each of --max-num-seqs");
   add("--ctx-size,--max-model-len", ctx_size_tokens, "Tokens of prompt and answer together", "N")
