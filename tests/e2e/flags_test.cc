@@ -46,7 +46,7 @@ TEST(Flags, WhatWasMeantIsNamed) {
                    "run has no flag \"--zzz\" (see triptych run --help)");
   expect_bad_input(triptych({"rnu"}), "did you mean run?");
   expect_bad_input(triptych({"inspct", "x"}), "did you mean inspect?");
-  expect_bad_input(triptych({"walk"}), "there are run, inspect, convert");
+  expect_bad_input(triptych({"walk"}), "there are run, serve, inspect, convert");
   expect_bad_input(triptych({"help", "evl"}), "did you mean eval?");
   expect_bad_input(triptych({"--versoin"}), "did you mean --version?");
 }

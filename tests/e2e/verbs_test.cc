@@ -159,7 +159,7 @@ TEST(Inspect, ShowsPartsAndEstimates) {
     args.insert(args.end(), more.begin(), more.end());
     return json::parse(triptych(args).out)["estimate"]["kv_bytes_per_token"].get<int>();
   };
-  EXPECT_EQ(bytes_with({"--weights", "int4:g32"}), 2 * 4 * 4 * (32 + 4));
+  EXPECT_EQ(bytes_with({"--weights", "int4:g32"}), 2 * 4 * 4 * (32 + 2));
   EXPECT_EQ(bytes_with({"--weights", "bf16"}), 2 * 4 * 4 * 32 * 2);
   EXPECT_EQ(bytes_with({"--weights", "int8", "--kv-cache-dtype", "fp16"}), 2 * 4 * 4 * 32 * 2);
   EXPECT_GT(out["estimate"]["ms_per_token_full_context"], out["estimate"]["ms_per_token_first"]);
