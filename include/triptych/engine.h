@@ -55,6 +55,24 @@ struct EngineOptions {
   /// submit. 0: none.
   std::size_t memory_limit_bytes = 0;
   SpeculativeOptions speculation = {};
+  // The visual cache: embeddings of pictures seen before.
+  std::int64_t vision_cache_items = 2048;   // pictures in memory, in vision_cache_bytes
+  std::string vision_cache_dtype = "fp32";  // "int8": rounded, a quarter of the size
+  /// A folder that keeps them for later engines, of other processes too; empty: none. Made when it is absent.
+  std::string vision_cache_dir = {};
+  std::uint64_t vision_cache_dir_bytes = std::uint64_t{4} << 30;
+};
+
+/// What the visual cache of an engine did since it was made, and what it holds.
+struct VisionCacheStats {
+  std::int64_t n_queries = 0;  // pictures whose embeddings were wanted
+  std::int64_t n_hits_memory = 0;
+  std::int64_t n_hits_disk = 0;
+  double saved_ms = 0;  // that the vision tower would have taken
+  std::int64_t n_items = 0;
+  std::size_t memory_bytes = 0;
+  std::uint64_t disk_bytes = 0;
+  std::int64_t n_disk_failures = 0;  // files that could not be written, or not be believed
 };
 
 /// One token of an answer while it is made.
@@ -132,6 +150,7 @@ class TRIPTYCH_API Engine {
   /// Of a sequence, prompt and answer together.
   std::int64_t max_context_tokens() const noexcept;
   std::size_t kv_cache_bytes() const noexcept;
+  VisionCacheStats vision_cache_stats() const;
 
  private:
   struct Impl;

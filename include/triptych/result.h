@@ -58,6 +58,7 @@ struct Result {
   std::int64_t n_dropped_image_tokens =
       0;                             // of them, those that did not stay (MediaOptions::image_tokens_keep)
   std::int64_t n_reused_tokens = 0;  // of the prompt, found in the prefix cache
+  std::int64_t n_cached_media = 0;   // pictures and videos found in the visual cache
   Timings timings;
   std::int64_t n_drafted_tokens = 0;   // judged beside the answer's own, with SpeculativeOptions
   std::int64_t n_accepted_tokens = 0;  // of them, those that became the answer's

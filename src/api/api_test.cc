@@ -1,6 +1,7 @@
 // The public interface on the model that ships.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -297,9 +298,40 @@ TEST(PublicEngine, AConversationGoesOnWithThePrefixCache) {
   EXPECT_EQ(second.text, fresh.generate(request).text);
 }
 
+TEST(PublicEngine, AnotherEngineFindsPicturesInTheFolderOfTheFirst) {
+  std::string folder = (std::filesystem::temp_directory_path() / "triptych-rows-XXXXXX").string();
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto answer = [&] {
+    Engine engine(model(), {.vision_cache_bytes = 1 << 20, .vision_cache_dir = folder});
+    const Result first = engine.generate(ask("Which shape is orange?"));
+    const Result second = engine.generate(ask("Describe the image."));
+    EXPECT_EQ(first.text, "square");
+    EXPECT_EQ(second.n_cached_media, 1);
+    return std::pair(first, engine.vision_cache_stats());
+  };
+  const auto [first, stats] = answer();
+  EXPECT_EQ(first.n_cached_media, 0);
+  EXPECT_EQ(stats.n_queries, 2);
+  EXPECT_EQ(stats.n_hits_memory, 1);
+  EXPECT_EQ(stats.n_hits_disk, 0);
+  EXPECT_EQ(stats.n_items, 1);
+  EXPECT_GT(stats.saved_ms, 0);
+  const auto [later, later_stats] = answer();
+  EXPECT_EQ(later.n_cached_media, 1);
+  EXPECT_EQ(later_stats.n_hits_disk, 1);
+  EXPECT_EQ(later_stats.n_hits_memory, 1);
+  EXPECT_GT(later_stats.disk_bytes, later_stats.memory_bytes);
+  EXPECT_EQ(later_stats.n_disk_failures, 0);
+  std::filesystem::remove_all(folder);
+}
+
 TEST(PublicEngine, RefusesWhatCannotBe) {
   EXPECT_THAT(error_of([] { Engine(model(), {.kv_cache_dtype = "int5"}); }).what(),
               HasSubstr("EngineOptions::kv_cache_dtype"));
+  EXPECT_THAT(error_of([] { Engine(model(), {.vision_cache_dtype = "int4"}); }).what(),
+              HasSubstr("EngineOptions::vision_cache_dtype"));
+  EXPECT_THAT(error_of([] { Engine(model(), {.vision_cache_dir = "/no/such/folder"}); }).what(),
+              HasSubstr("/no/such/folder"));
   EXPECT_EQ(error_of([] { Engine(model(), {.max_sequences = 0}); }).code(), ErrorCode::kInvalidArgument);
   Engine engine(model(), {.max_context_tokens = 32});
   EXPECT_EQ(engine.max_context_tokens(), 32);

@@ -160,7 +160,26 @@ triptych::EngineOptions to_inner(const EngineOptions& options) {
   out.tenant_weights = options.tenant_weights;
   out.memory_limit_bytes = options.memory_limit_bytes;
   out.speculation = to_inner(options.speculation);
+  out.vision_cache.max_items = options.vision_cache_items;
+  try {
+    out.vision_cache.dtype = parse_vision_rows_dtype(options.vision_cache_dtype);
+  } catch (const triptych::Error& error) {
+    throw error.with_context("EngineOptions::vision_cache_dtype");
+  }
+  out.vision_cache.directory = options.vision_cache_dir;
+  out.vision_cache.directory_max_bytes = options.vision_cache_dir_bytes;
   return out;
+}
+
+VisionCacheStats to_public(const triptych::VisionCacheStats& stats) {
+  return {.n_queries = stats.n_queries,
+          .n_hits_memory = stats.n_hits_memory,
+          .n_hits_disk = stats.n_hits_disk,
+          .saved_ms = stats.saved_ms,
+          .n_items = stats.n_items,
+          .memory_bytes = stats.memory_bytes,
+          .disk_bytes = stats.disk.held_bytes,
+          .n_disk_failures = stats.disk.n_write_failures + stats.disk.n_refused};
 }
 
 TokenEvent to_public(const triptych::TokenEvent& event) {
@@ -204,6 +223,7 @@ Result to_public(GenerationResult&& result) {
   out.n_image_tokens = result.n_image_tokens;
   out.n_dropped_image_tokens = result.n_dropped_image_tokens;
   out.n_reused_tokens = result.n_reused_tokens;
+  out.n_cached_media = result.n_cached_media;
   const triptych::GenerationTimings& t = result.timings;
   out.timings = {.image_decode_ms = t.image_decode_ms,
                  .preprocess_ms = t.preprocess_ms,

@@ -20,6 +20,7 @@ triptych::Region to_inner(const Region& region);
 triptych::SpeculativeOptions to_inner(const SpeculativeOptions& options);
 /// Throws Error for a kv_cache_dtype that is no word for one.
 triptych::EngineOptions to_inner(const EngineOptions& options);
+VisionCacheStats to_public(const triptych::VisionCacheStats& stats);
 TokenEvent to_public(const triptych::TokenEvent& event);
 FinishReason to_public(triptych::FinishReason reason);
 StepOutput to_public(const triptych::StepOutput& output);

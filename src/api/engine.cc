@@ -16,11 +16,12 @@ ChatRequest to_inner_chat(const std::vector<ChatMessage>& messages, const MediaO
 }
 
 // Renders, tokenizes, plans and resizes.
-PreparedRequest prepare(const LoadedModel& model, const Request& request) {
+PreparedRequest prepare(const LoadedModel& model, const triptych::Engine& engine, const Request& request) {
   ChatRequest chat = to_inner_chat(request.messages, request.media_options);
   chat.continue_final_message = request.continue_final_message;
   chat.cache_salt = request.cache_salt;
-  PreparedRequest out = model.prepare(chat);
+  PreparedRequest out =
+      model.prepare(chat, [&](const MediaItem& item) { return engine.has_media_rows(item); });
   out.queue = {.priority = request.priority, .tenant = request.tenant, .timeout_ms = request.timeout_ms};
   return out;
 }
@@ -50,7 +51,8 @@ Engine& Engine::operator=(Engine&& other) noexcept = default;
 
 RequestId Engine::submit(const Request& request) {
   return translate_errors([&] {
-    return impl_->engine.submit(prepare(Access::model(impl_->model), request), impl_->sampling_of(request));
+    return impl_->engine.submit(prepare(Access::model(impl_->model), impl_->engine, request),
+                                impl_->sampling_of(request));
   });
 }
 
@@ -78,7 +80,7 @@ Result Engine::generate(const Request& request, const TokenCallback& on_token) {
   triptych::TokenCallback callback;
   if (on_token) callback = [&](const triptych::TokenEvent& event) { return on_token(to_public(event)); };
   return translate_errors([&] {
-    return to_public(impl_->engine.generate(prepare(Access::model(impl_->model), request),
+    return to_public(impl_->engine.generate(prepare(Access::model(impl_->model), impl_->engine, request),
                                             impl_->sampling_of(request), std::move(callback)));
   });
 }
@@ -109,5 +111,6 @@ Session Engine::load_session(const std::string& path) {
 
 std::int64_t Engine::max_context_tokens() const noexcept { return impl_->engine.max_context_tokens(); }
 std::size_t Engine::kv_cache_bytes() const noexcept { return impl_->engine.kv_cache_bytes(); }
+VisionCacheStats Engine::vision_cache_stats() const { return to_public(impl_->engine.vision_cache_stats()); }
 
 }  // namespace triptych::api

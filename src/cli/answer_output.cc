@@ -93,6 +93,7 @@ JsonOut answer_json(const api::Model& model, const api::Result& result, double f
   out["usage"] = {{"prompt_tokens", result.n_prompt_tokens},
                   {"reused_tokens", result.n_reused_tokens},
                   {"image_tokens", result.n_image_tokens},
+                  {"cached_images", result.n_cached_media},
                   {"completion_tokens", n_tokens}};
   if (result.n_drafted_tokens > 0) {
     out["usage"]["accepted_prediction_tokens"] = result.n_accepted_tokens;

@@ -23,10 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr std::size_t kVisionCache_bytes = std::size_t{256} << 20;  // lines about one picture encode it once
-
 constexpr std::int64_t kMaxPriority = 1'000'000;
-
 // One name, or a list of names.
 std::vector<std::string> names_at(const JsonView& line, const char* one, const char* many) {
   std::vector<std::string> out;
@@ -102,7 +99,6 @@ class BatchRun {
         out.max_context_tokens > 0 ? out.max_context_tokens : model.max_context_tokens();
     out.max_sequences = flags.batch;
     out.kv_cache_tokens = context * flags.batch;  // memory is taken for what is written
-    out.vision_cache_bytes = kVisionCache_bytes;
     return out;
   }
 

@@ -2,18 +2,8 @@
 
 namespace triptych::cli {
 
-namespace {
-
-// Every turn repeats the conversation so far: what the tower made of its pictures is kept.
-api::EngineOptions with_memory(api::EngineOptions options) {
-  options.vision_cache_bytes = std::size_t{256} << 20;
-  return options;
-}
-
-}  // namespace
-
 ChatSession::ChatSession(const api::Model& model, Options options)
-    : options_(std::move(options)), engine_(model, with_memory(options_.engine)) {
+    : options_(std::move(options)), engine_(model, options_.engine) {
   model.check_sampling(options_.sampling);
   reset();
 }

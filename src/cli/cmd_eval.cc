@@ -13,6 +13,7 @@
 #include "cli/help_tree.h"
 #include "cli/json_output.h"
 #include "cli/scheduler_flags.h"
+#include "cli/visual_cache_flags.h"
 #include "evaluation/eval.h"
 #include "report/text_table.h"
 
@@ -22,6 +23,7 @@ namespace {
 struct EvalFlags {
   ModelFlags model;
   MediaFlags media;
+  VisualCacheFlags visual_cache;
   std::string data;
   std::string kv_cache_dtype = "auto";
   std::int64_t limit = 0;
@@ -98,7 +100,9 @@ int run_eval(const EvalFlags& flags) {
                       .n_sequences = flags.batch,
                       .media = flags.media.inner_options(),
                       .kv_cache_dtype = parse_kv_dtype(flags.kv_cache_dtype).value_or(model->auto_kv_dtype()),
-                      .reference = reference.get()};
+                      .reference = reference.get(),
+                      .vision_embedding_cache_bytes = flags.visual_cache.memory_bytes(),
+                      .vision_cache = flags.visual_cache.inner_options()};
   flags.scheduler.fill(options.engine);
   EvalReport report;
   {
@@ -175,6 +179,7 @@ void add_eval_command(CLI::App& program, Action& action) {
   add_kv_cache_dtype(app, flags->kv_cache_dtype);
   flags->media.add_to(app);
   flags->media.add_image_tokens_to(app);
+  flags->visual_cache.add_to(app);
   add_json_flag(app, flags->json, "Print one JSON object instead of a table");
   show_first(app, {"data", "weights", "limit", "min-accuracy", "json"});
   app.footer(

@@ -124,6 +124,7 @@ void RunFlags::add_to(CLI::App& app) {
   add_batch_flags(app, *this);
   context.add_to(app);
   prefix_cache.add_to(app, help_group::kContext, "; without either in chats only");
+  visual_cache.add_to(app);
   add_enforce_eager(app, replay_steps);
   speculation.add_to(app);
   add_json_flag(app, json, "Print one JSON object (in a chat one line per answer) instead of text");
@@ -194,6 +195,7 @@ api::EngineOptions RunFlags::engine_options() const {
                          .prefix_cache_bytes = prefix_cache.bytes(interactive),
                          .speculation = speculation.options};
   scheduler.fill(out);
+  visual_cache.apply_to(out);
   return out;
 }
 

@@ -15,6 +15,7 @@
 #include "cli/prompt_flags.h"
 #include "cli/scheduler_flags.h"
 #include "cli/speculation_flags.h"
+#include "cli/visual_cache_flags.h"
 
 namespace triptych::cli {
 
@@ -26,6 +27,7 @@ struct MediaArgument {
 struct RunFlags {
   ModelFlags model;
   ContextFlags context;
+  VisualCacheFlags visual_cache;
   bool replay_steps = true;
   SpeculationFlags speculation;
   SamplingFlags sampling;

@@ -109,6 +109,7 @@ class Evaluation {
       options.max_sequences = options_.n_sequences;
       options.kv_cache_dtype = options_.kv_cache_dtype;
       options.vision_embedding_cache_bytes = options_.vision_embedding_cache_bytes;
+      options.vision_cache = options_.vision_cache;
       if (engine_) n_encoded_before_ += engine_->n_media_encoded();
       engine_ = std::make_unique<Engine>(model_, options);
     }

@@ -17,6 +17,7 @@
 
 #include "engine/engine.h"
 #include "engine/load.h"
+#include "engine/vision_embedding_cache.h"
 
 namespace triptych {
 
@@ -84,6 +85,7 @@ struct EvalOptions {
   LoadedModel* reference =
       nullptr;  // to take divergences from, with float32 keys and values; needs `likelihood`
   std::size_t vision_embedding_cache_bytes = std::size_t{64} << 20;  // pictures kept from earlier questions
+  VisionCacheOptions vision_cache = {};
 };
 
 /// `progress` (may be empty) is told how many questions are done.
