@@ -91,7 +91,11 @@ endfunction()
 # in the emulator (cmake/aarch64-linux-gnu.cmake).
 function(triptych_test name label)
   add_test(NAME ${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES LABELS ${label} SKIP_RETURN_CODE 77 TIMEOUT 900)
+  set(timeout_s 900)
+  if(TRIPTYCH_SANITIZE)
+    set(timeout_s 2400)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${label} SKIP_RETURN_CODE 77 TIMEOUT ${timeout_s})
   if(CMAKE_CROSSCOMPILING)
     set_tests_properties(${name} PROPERTIES LABELS "${label};${CMAKE_SYSTEM_PROCESSOR}" TIMEOUT 3600
       ENVIRONMENT_MODIFICATION TRIPTYCH_EMULATED=set:1)

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -20,6 +19,7 @@
 #include "cli/json_output.h"
 #include "cli/picture_file.h"
 #include "engine/packed_directory.h"
+#include "media/picture_names.h"
 #include "report/text_table.h"
 
 namespace triptych::cli {
@@ -39,15 +39,10 @@ struct ConvertFlags {
 
 // The pictures of a folder in the order of their names, n at most.
 std::vector<MediaInput> read_pictures_of(const char* flag, const std::string& folder, std::size_t n) {
-  static constexpr std::string_view kEndings[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp",
-                                                  ".gif", ".tif", ".tiff", ".ppm"};
   std::error_code error;
   std::vector<std::string> names;
   for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::string ending = it->path().extension().string();
-    for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings))
-      names.push_back(it->path().string());
+    if (has_picture_ending(it->path().filename().string())) names.push_back(it->path().string());
   }
   if (error) fail(ErrorCode::kIo, "{} {}: {}", flag, folder, error.message());
   if (names.empty())

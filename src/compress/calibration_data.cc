@@ -1,7 +1,6 @@
 #include "compress/calibration_data.h"
 
 #include <algorithm>
-#include <cctype>
 #include <set>
 
 #include "base/digest.h"
@@ -10,6 +9,7 @@
 #include "evaluation/eval.h"
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
+#include "media/picture_names.h"
 
 namespace triptych::compress {
 namespace {
@@ -21,14 +21,6 @@ struct Item {
   std::string question, answer;  // no answer: the model gives it
 };
 
-bool is_picture_name(const fs::path& path) {
-  static constexpr std::string_view kEndings[] = {".png", ".jpg", ".jpeg", ".webp", ".bmp",
-                                                  ".gif", ".tif", ".tiff", ".ppm"};
-  std::string ending = path.extension().string();
-  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return std::find(std::begin(kEndings), std::end(kEndings), ending) != std::end(kEndings);
-}
-
 std::vector<Item> list_items(const fs::path& folder) {
   std::vector<Item> out;
   std::error_code error;
@@ -38,7 +30,8 @@ std::vector<Item> list_items(const fs::path& folder) {
     return out;
   }
   for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
-    if (is_picture_name(it->path())) out.push_back({it->path(), "Describe the image.", ""});
+    if (has_picture_ending(it->path().filename().string()))
+      out.push_back({it->path(), "Describe the image.", ""});
   if (error) fail(ErrorCode::kIo, "--data {}: {}", folder.string(), error.message());
   if (out.empty())
     fail(ErrorCode::kInvalidArgument,

@@ -11,7 +11,6 @@ void ChannelMoments::add(const TensorView& x, std::span<const float> row_weights
   const std::int64_t k = x.dim(1);
   const auto width = static_cast<std::size_t>(k);
   mean_square.resize(width);
-  mean_abs.resize(width);
   max_abs.resize(width);
   for (std::int64_t t = 0; t < x.dim(0); ++t) {
     const float* row = x.row(t).cf32();
@@ -21,7 +20,6 @@ void ChannelMoments::add(const TensorView& x, std::span<const float> row_weights
     for (std::size_t j = 0; j < width; ++j) {
       const float a = std::abs(row[j]);
       mean_square[j] += w * static_cast<double>(a) * static_cast<double>(a);
-      mean_abs[j] += w * static_cast<double>(a);
       max_abs[j] = std::max(max_abs[j], a);
       largest = std::max(largest, a);
     }
@@ -34,7 +32,6 @@ void ChannelMoments::add(const TensorView& x, std::span<const float> row_weights
 void ChannelMoments::finish() {
   if (!(weight > 0)) return;
   for (double& value : mean_square) value /= weight;
-  for (double& value : mean_abs) value /= weight;
   mean_row_max_square /= weight;
 }
 

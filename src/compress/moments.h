@@ -22,7 +22,6 @@ struct ChannelMoments {
   double weight = 0;  // sum of the rows' weights
   std::int64_t n_rows = 0;
   std::vector<double> mean_square;  // [K] sums of w x^2 until finish(), then means
-  std::vector<double> mean_abs;     // [K] the same of w |x|
   std::vector<float> max_abs;       // [K]
   double mean_row_max_square = 0;   // of the largest |x| of a row: what its int8 step comes from
 

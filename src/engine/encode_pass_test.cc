@@ -38,7 +38,9 @@ std::unique_ptr<LoadedModel> make_model(const Case& one) {
 std::vector<MediaItem> pictures(const LoadedModel& model) {
   std::vector<MediaItem> out;
   for (const auto& [width, height] : {std::pair{340, 420}, {60, 56}, {420, 200}}) {
-    Image image{width, height, PoolVector<std::uint8_t>(static_cast<std::size_t>(width) * height * 3)};
+    Image image{
+        width, height,
+        PoolVector<std::uint8_t>(static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 3)};
     for (std::size_t i = 0; i < image.rgb.size(); ++i)
       image.rgb[i] = static_cast<std::uint8_t>(i * 37 / (out.size() + 3));
     MediaItem item;

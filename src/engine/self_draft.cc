@@ -200,7 +200,9 @@ SelfDraft read_self_draft(const JsonView& config, int n_layers) {
     if (!(rate > 0)) continue;
     if (rate >= 1)
       fail(ErrorCode::kInvalidFile, "{}.layerdrop: expected a number in [0, 1), got {}", view->path(), rate);
-    const auto stride = std::max<std::int64_t>(2, static_cast<std::int64_t>(std::floor(1 / rate)));
+    // A rate so small that no layer is reached must not leave the range of integers either.
+    const double most = std::min(std::floor(1 / rate), static_cast<double>(n_layers));
+    const auto stride = std::max<std::int64_t>(2, static_cast<std::int64_t>(most));
     for (std::int64_t layer = stride; layer + 1 < n_layers; layer += stride)
       out.skipped_layers.push_back(static_cast<std::int32_t>(layer));
     if (!out.skipped_layers.empty()) break;

@@ -47,6 +47,7 @@ TEST(SelfDraft, ModelsTrainedWithLayerDropUseTheirs) {
   EXPECT_THAT(read(R"({"text_config": {"layerdrop": 0.25}})", 13).skipped_layers, ElementsAre(4, 8));
   EXPECT_THAT(read(R"({"layerdrop": 0.5})", 6).skipped_layers, ElementsAre(2, 4));
   EXPECT_THAT(read(R"({"layerdrop": 0.0})", 6).skipped_layers, ElementsAre());
+  EXPECT_THAT(read(R"({"layerdrop": 1e-300})", 6).skipped_layers, ElementsAre());
   EXPECT_THAT(read(R"({"layerdrop": 0.9})", 6).skipped_layers, ElementsAre(2, 4));
   // What was found on pictures goes before.
   EXPECT_THAT(read(R"({"layerdrop": 0.5, "self_draft": {"skipped_layers": [3]}})", 6).skipped_layers,

@@ -838,7 +838,7 @@ void HttpServer::start() { impl_->start(); }
 const std::vector<std::string>& HttpServer::endpoints() const noexcept { return impl_->endpoints; }
 void HttpServer::drain(std::chrono::milliseconds limit) { impl_->drain(limit); }
 
-int HttpServer::wait_for_signal() {
+void HttpServer::catch_signals() {
   if (pipe2(signal_pipe, O_CLOEXEC) != 0) fail(ErrorCode::kIo, "pipe: {}", std::strerror(errno));
   struct sigaction action {};
   action.sa_handler = [](int number) {
@@ -848,6 +848,9 @@ int HttpServer::wait_for_signal() {
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigaction(SIGTERM, &action, nullptr);
   sigaction(SIGINT, &action, nullptr);
+}
+
+int HttpServer::wait_for_signal() {
   unsigned char number = 0;
   while (read(signal_pipe[0], &number, 1) != 1) {
   }

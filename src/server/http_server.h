@@ -54,6 +54,8 @@ class HttpServer {
   void start();
   /// "http://127.0.0.1:8000", "unix:/run/x.sock".
   const std::vector<std::string>& endpoints() const noexcept;
+  /// From here on SIGTERM and SIGINT are kept for wait_for_signal; a second one ends the process.
+  static void catch_signals();
   /// Waits for SIGTERM or SIGINT; returns its number. A second one then ends the process as usual.
   int wait_for_signal();
   /// Accepts no more; connections end after the answer to what they have sent. Returns when none is left or

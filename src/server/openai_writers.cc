@@ -49,6 +49,35 @@ std::string finish_reason_of(const GenerationResult& result) {
   return result.finish_reason == FinishReason::kLength ? "length" : "stop";
 }
 
+// What the stages of an answer took, as llama.cpp's server and `run --json` have them; milliseconds.
+OrderedJson timings_json(const GenerationTimings& t) {
+  return {{"queue_ms", t.queue_ms},           {"image_decode_ms", t.image_decode_ms},
+          {"preprocess_ms", t.preprocess_ms}, {"encode_ms", t.encode_ms},
+          {"prefill_ms", t.prefill_ms},       {"decode_ms", t.decode_ms}};
+}
+
+// Boxes and points that an answer names, as in `run --json`: corners x, y one after another.
+OrderedJson boxes_json(const std::vector<Region>& regions) {
+  OrderedJson out = OrderedJson::array();
+  for (const Region& region : regions) {
+    OrderedJson thousandths = OrderedJson::array(), pixels = OrderedJson::array();
+    for (const PointPerMille& p : region.points_1000) {
+      thousandths.push_back(p.x);
+      thousandths.push_back(p.y);
+    }
+    for (const PointPx& p : region.points_px) {
+      pixels.push_back(p.x);
+      pixels.push_back(p.y);
+    }
+    out.push_back({{"type", to_string(region.kind)},
+                   {"label", region.label},
+                   {"image", region.media_index},
+                   {"thousandths", std::move(thousandths)},
+                   {"pixels", std::move(pixels)}});
+  }
+  return out;
+}
+
 class ChatWriter : public AnswerWriter {
  public:
   ChatWriter(std::shared_ptr<Exchange> exchange, const ModelHost& host, const ChatWire& request)
@@ -96,16 +125,21 @@ class ChatWriter : public AnswerWriter {
     answer.finish_reason = has_called ? "tool_calls" : finish_reason_of(result);
     if (stream_) {
       begin(i);
-      send(fmt::format(R"({{"index":{},"delta":{{}},"logprobs":null,"finish_reason":"{}","stop_reason":{}}})",
-                       i, answer.finish_reason, json_text(stop_reason_json(result))));
+      const std::string boxes =
+          result.regions.empty() ? "" : fmt::format(R"(,"boxes":{})", json_text(boxes_json(result.regions)));
+      send(fmt::format(
+          R"({{"index":{},"delta":{{}},"logprobs":null,"finish_reason":"{}","stop_reason":{}{}}})", i,
+          answer.finish_reason, json_text(stop_reason_json(result)), boxes));
     }
     return answer.finish_reason;
   }
 
   void all_finished(const std::vector<GenerationResult>& results) override {
     const std::string usage = json_text(usage_json(results, results.size()));
+    const std::string timings = json_text(timings_json(results.front().timings));
     if (stream_) {
-      if (include_usage_) events_.send(fmt::format(R"({{{},"choices":[],"usage":{}}})", head_, usage));
+      if (include_usage_)
+        events_.send(fmt::format(R"({{{},"choices":[],"usage":{},"timings":{}}})", head_, usage, timings));
       events_.send("[DONE]");
       events_.end();
       return;
@@ -113,7 +147,8 @@ class ChatWriter : public AnswerWriter {
     OrderedJson choices = OrderedJson::array();
     for (std::size_t i = 0; i < answers_.size(); ++i) choices.push_back(choice_json(i, results[i]));
     HttpResponse response;
-    response.body = fmt::format(R"({{{},"choices":{},"usage":{}}})", head_, json_text(choices), usage);
+    response.body = fmt::format(R"({{{},"choices":{},"usage":{},"timings":{}}})", head_, json_text(choices),
+                                usage, timings);
     events_.exchange().respond(std::move(response));
   }
 
@@ -198,6 +233,7 @@ class ChatWriter : public AnswerWriter {
     }
     out["finish_reason"] = answer.finish_reason;
     out["stop_reason"] = stop_reason_json(result);
+    if (!result.regions.empty()) out["boxes"] = boxes_json(result.regions);
     return out;
   }
 

@@ -35,6 +35,8 @@ const std::set<std::string_view> kCommonFields = {"model",
                                                   "cache_salt",
                                                   "min_pixels",
                                                   "max_pixels",
+                                                  "image_tokens_keep",
+                                                  "image_tokens_selection",
                                                   "user",
                                                   "guided_json",
                                                   "guided_regex",
@@ -45,6 +47,18 @@ const std::set<std::string_view> kCommonFields = {"model",
 
 void read_float(const JsonView& body, std::string_view key, double min, double max, float& out) {
   if (const auto value = body.find(key)) out = static_cast<float>(value->as_double(min, max));
+}
+
+void read_image_tokens(const JsonView& body, ImageTokenOptions& out) {
+  constexpr double kLeast = 1e-6;  // a share of 0 would leave nothing of a picture
+  if (const auto keep = body.find("image_tokens_keep")) out.keep = keep->as_double(kLeast, 1);
+  const auto selection = body.find("image_tokens_selection");
+  if (!selection) return;
+  try {
+    out.selection = parse_image_token_selection(selection->as_string());
+  } catch (const Error& error) {
+    throw ApiError(400, "invalid_value", error.what(), "image_tokens_selection");
+  }
 }
 
 void read_logit_bias(const JsonView& body, SamplingParams& out) {
@@ -200,6 +214,7 @@ CommonParams read_common(const RequestBody& body, const SamplingParams& defaults
     out.cache_salt = view.get_string("cache_salt", "");
     out.media_options.min_pixels = view.get_int("min_pixels", 0, 0, std::int64_t{1} << 32);
     out.media_options.max_pixels = view.get_int("max_pixels", 0, 0, std::int64_t{1} << 32);
+    read_image_tokens(view, out.media_options.image_tokens);
     return out;
   });
 }

@@ -32,6 +32,7 @@ void serve(ServeOptions options) {
     service.set_http_counts([&http] { return http->counts(); });
     http->start();
   };
+  HttpServer::catch_signals();  // before anyone can ask: whoever was answered may send one
   if (!options.http.reuse_port) listen();
   try {
     service.set_model(std::make_unique<ModelHost>(options.load(), options.engine, options.names));

@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kScene = kSource / "assets/eval/scenes/0000.png";
 constexpr const char* kAnswer =
@@ -115,6 +116,46 @@ TEST(Serve, SaysWhichFieldIsWrong) {
   expect_error(with("/tools", {{{"type", "function"}, {"function", {{"name", "f"}}}}}), 400, "tools",
                "chat template");
   expect_good();
+}
+
+TEST(Serve, SaysWhatStagesTookAndKeepsAShareOfAPicture) {
+  json body = chat_about(data_url_of(kScene));
+  const json whole = server().post("/v1/chat/completions", body).json();
+  for (const char* stage :
+       {"queue_ms", "image_decode_ms", "preprocess_ms", "encode_ms", "prefill_ms", "decode_ms"})
+    EXPECT_GE(whole["timings"][stage].get<double>(), 0) << stage;
+  EXPECT_GT(whole["timings"]["prefill_ms"], 0);
+  body["stream"] = true;
+  body["stream_options"] = {{"include_usage", true}};
+  EXPECT_THAT(server().post("/v1/chat/completions", body).body, HasSubstr("\"timings\":{\"queue_ms\":"));
+  body.erase("stream");
+  body.erase("stream_options");
+  // A sixty-fourth of 64 tokens: too little to answer as with all of them.
+  body["image_tokens_keep"] = 1.0 / 64;
+  const HttpReply kept = server().post("/v1/chat/completions", body);
+  ASSERT_EQ(kept.status, 200) << kept.body;
+  EXPECT_NE(kept.json()["choices"][0]["message"]["content"], kAnswer);
+  body["image_tokens_keep"] = 0;
+  expect_error(server().post("/v1/chat/completions", body), 400, "image_tokens_keep", "a number in");
+  body["image_tokens_keep"] = 0.5;
+  body["image_tokens_selection"] = "luck";
+  expect_error(server().post("/v1/chat/completions", body), 400, "image_tokens_selection", "luck");
+  expect_good();
+}
+
+TEST(Serve, ShowsThePageWithAllItAsksFor) {
+  const HttpReply page = server().get("/");
+  EXPECT_EQ(page.status, 200);
+  EXPECT_THAT(page.header("content-type"), HasSubstr("text/html"));
+  EXPECT_THAT(page.header("content-security-policy"), HasSubstr("default-src 'none'"));
+  EXPECT_THAT(page.body, Not(HasSubstr("http://")));
+  EXPECT_THAT(page.body, Not(HasSubstr("https://")));
+  for (const char* file : {"page.css", "page.js", "icon.svg"}) {
+    EXPECT_THAT(page.body, HasSubstr(std::string("\"") + file + "\""));
+    EXPECT_EQ(server().get(std::string("/") + file).status, 200) << file;
+  }
+  EXPECT_EQ(server().get("/events.js").status, 200);
+  EXPECT_EQ(server().get("/absent.js").status, 404);
 }
 
 TEST(Serve, SurvivesBrokenBodiesAndHttp) {

@@ -188,7 +188,7 @@ function set(element, attributes) {
 
 // ---- what an answer cost -----------------------------------------------------------------------------------------
 
-const kStages = [["queue_ms", "waiting"], ["decode_image_ms", "decoding pictures"], ["preprocess_ms", "preparing pictures"],
+const kStages = [["queue_ms", "waiting"], ["image_decode_ms", "decoding pictures"], ["preprocess_ms", "preparing pictures"],
   ["encode_ms", "vision tower"], ["prefill_ms", "reading the prompt"], ["decode_ms", "writing the answer"]];
 
 function showFigures(message, usage, timings, measured) {
