@@ -50,6 +50,7 @@ bool is_stdin(const std::string& name) {
 }
 
 std::vector<std::byte> read_all(const std::string& name, std::uint64_t max_bytes, const std::string& what) {
+  const InterruptsRead interrupts_read;  // opening a FIFO waits too
   const Descriptor file(name, what);
   struct stat status = {};
   if (::fstat(file.fd, &status) == 0 && S_ISDIR(status.st_mode))

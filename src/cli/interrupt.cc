@@ -26,14 +26,20 @@ extern "C" void on_alarm(int) {
   if (g_pending != 0 && g_reading != 0) alarm(1);
 }
 
+// With `restart` a write of the answer that the signal meets goes on; without, a blocking read returns.
+void handle_interrupts(bool restart, struct sigaction* before) {
+  struct sigaction action = {};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = restart ? SA_RESTART : 0;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGINT, &action, before);
+}
+
 }  // namespace
 
 Interrupt::Interrupt() {
   g_pending = 0;
-  struct sigaction action = {};
-  action.sa_handler = on_interrupt;  // no SA_RESTART: a read at the prompt returns
-  sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &g_before);
+  handle_interrupts(true, &g_before);
 }
 
 Interrupt::~Interrupt() { sigaction(SIGINT, &g_before, nullptr); }
@@ -47,6 +53,10 @@ bool Interrupt::take() noexcept {
 }
 
 InterruptsRead::InterruptsRead() {
+  struct sigaction now = {};
+  sigaction(SIGINT, nullptr, &now);
+  handles_ = now.sa_handler == on_interrupt;
+  if (handles_) handle_interrupts(false, nullptr);
   struct sigaction action = {};
   action.sa_handler = on_alarm;  // no SA_RESTART
   sigemptyset(&action.sa_mask);
@@ -59,6 +69,7 @@ InterruptsRead::~InterruptsRead() {
   g_reading = 0;
   alarm(0);
   sigaction(SIGALRM, &g_alarm_before, nullptr);
+  if (handles_) handle_interrupts(true, nullptr);
 }
 
 }  // namespace triptych::cli

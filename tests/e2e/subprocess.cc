@@ -61,7 +61,8 @@ bool drain(int fd, std::string& to) {
 }  // namespace
 
 RunResult run_program(const std::vector<std::string>& args, const std::string& input,
-                      const std::vector<std::string>& env, std::chrono::seconds limit) {
+                      const std::vector<std::string>& env, std::chrono::seconds limit,
+                      const std::function<bool()>& kill_when) {
   signal(SIGPIPE, SIG_IGN);
   Pipe in, out, err;
   const pid_t pid = fork();
@@ -90,10 +91,10 @@ RunResult run_program(const std::vector<std::string>& args, const std::string& i
   bool more_out = true, more_err = true, killed = false;
   while (more_out || more_err) {
     pollfd fds[] = {{more_out ? out.read_end : -1, POLLIN, 0}, {more_err ? err.read_end : -1, POLLIN, 0}};
-    poll(fds, 2, 100);
+    poll(fds, 2, kill_when ? 1 : 100);
     if (fds[0].revents != 0) more_out = drain(out.read_end, result.out);
     if (fds[1].revents != 0) more_err = drain(err.read_end, result.err);
-    if (Clock::now() > end && !killed) {
+    if (!killed && (Clock::now() > end || (kill_when && kill_when()))) {
       kill(pid, SIGKILL);
       killed = true;
     }

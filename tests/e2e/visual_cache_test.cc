@@ -138,15 +138,18 @@ TEST_F(VisualCache, SeveralProcessesShareAFolder) {
 }
 
 TEST_F(VisualCache, AProcessThatIsKilledLeavesNothingWrong) {
-  const auto eval = [&](std::chrono::seconds limit) {
+  const auto eval = [&](const std::function<bool()>& kill_when) {
     return run_program(
         {program_path(), "eval", kModel.string(), "--data", (kSource / "assets/eval/scenes").string(),
          "--limit", "300", "--threads", "1", "--visual-cache-dir", folder().string(), "--json"},
-        "", {"TRIPTYCH_HISTORY="}, limit);
+        "", {"TRIPTYCH_HISTORY="}, std::chrono::seconds(300), kill_when);
   };
-  const RunResult killed = eval(std::chrono::seconds(1));
-  ASSERT_EQ(killed.exit_code, 128 + 9) << "it must not be done within a second";
-  const RunResult whole = eval(std::chrono::seconds(300));
+  fs::create_directory(folder());
+  for (const std::size_t n_files : {1, 8}) {  // of 66 pictures
+    const RunResult killed = eval([&] { return files().size() >= n_files; });
+    ASSERT_EQ(killed.exit_code, 128 + 9) << "its end came before file " << n_files;
+  }
+  const RunResult whole = eval(nullptr);
   EXPECT_EQ(whole.exit_code, 0) << whole.err;
   EXPECT_THAT(whole.err, testing::Not(HasSubstr("not used")));
   EXPECT_GT(json::parse(whole.out)["total"]["accuracy"], 0.9);

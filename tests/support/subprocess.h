@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,12 @@ struct RunResult {
   std::string out, err;
 };
 
-/// Runs a program to its end with `input` on stdin. `env` holds NAME=VALUE. Kills it after `limit` (exit code
-/// 128 + 9).
+/// Runs a program to its end with `input` on stdin. `env` holds NAME=VALUE. Kills it (exit code 128 + 9)
+/// after `limit`, or when `kill_when`, asked every millisecond, says so.
 RunResult run_program(const std::vector<std::string>& args, const std::string& input = "",
                       const std::vector<std::string>& env = {},
-                      std::chrono::seconds limit = std::chrono::seconds(300));
+                      std::chrono::seconds limit = std::chrono::seconds(300),
+                      const std::function<bool()>& kill_when = nullptr);
 
 /// A program at a terminal of its own.
 class TerminalProgram {
