@@ -44,6 +44,16 @@ if(TRIPTYCH_TESTS)
     COMPILE_DEFINITIONS TRIPTYCH_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(triptych_test_main PRIVATE triptych_flags PUBLIC triptych_base GTest::gmock)
 endif()
+# Tests are built often and run once. With sanitizers -O1 takes clang two and a half times as long as -O0.
+set(TRIPTYCH_TEST_OPTIONS -O1)
+set(TRIPTYCH_UNGUIDED)
+if(TRIPTYCH_SANITIZE)
+  set(TRIPTYCH_TEST_OPTIONS -O0)
+endif()
+if(TRIPTYCH_FUZZ)
+  set(TRIPTYCH_UNGUIDED -fno-sanitize=fuzzer-no-link)  # what leads no fuzzer to new inputs
+  list(APPEND TRIPTYCH_TEST_OPTIONS ${TRIPTYCH_UNGUIDED})
+endif()
 include(TriptychPrecompiled)
 
 # Under sanitizers, whose checks are what counts there, -O3 makes a kernel file of AVX-512 take over a minute to compile.
@@ -72,14 +82,14 @@ function(triptych_isa_sources out)
       if(NOT TRIPTYCH_X86)
         continue()
       endif()
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${TRIPTYCH_ISA_FLAGS_${isa}};${TRIPTYCH_ISA_QUIET};${TRIPTYCH_KERNEL_OPTIMISATION}"
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${TRIPTYCH_ISA_FLAGS_${isa}};${TRIPTYCH_ISA_QUIET};${TRIPTYCH_KERNEL_OPTIMISATION};${TRIPTYCH_UNGUIDED}"
         SKIP_PRECOMPILE_HEADERS ON)
     elseif(file MATCHES "_(neon|dotprod|i8mm)\\.cc$")
       set(isa ${CMAKE_MATCH_1})
       if(NOT TRIPTYCH_ARM64)
         continue()
       endif()
-      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${TRIPTYCH_ISA_FLAGS_${isa}};${TRIPTYCH_ISA_QUIET};${TRIPTYCH_KERNEL_OPTIMISATION}"
+      set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS "${TRIPTYCH_ISA_FLAGS_${isa}};${TRIPTYCH_ISA_QUIET};${TRIPTYCH_KERNEL_OPTIMISATION};${TRIPTYCH_UNGUIDED}"
         SKIP_PRECOMPILE_HEADERS ON)
     endif()
     list(APPEND kept ${file})
@@ -102,6 +112,19 @@ function(triptych_test name label)
   endif()
 endfunction()
 
+# With CMAKE_UNITY_BUILD (the presets fuzz and tsan, scripts/demo.sh) several files of a layer are compiled as one. Tests are not, and
+# these stay alone: they use a file-local name that a neighbour uses too.
+set(TRIPTYCH_ALONE "backend/cpu/(kernels/.*|linear_s4|linear_s8|linear_quantized)" "benchmark/bench_speculation" "cli/cmd_(convert|serve)" "grammar/regex_grammar"
+  "jinja/[a-z]+_(filters|table|methods)" "media/(codecs/.*|image_resize)" "models/[^/]*" "report/line_chart" "server/generation" "tensor/tensor"
+  "text/(regex_scanner|regex_translate|sentencepiece_file|tokenizer_json)")
+function(triptych_alone)
+  foreach(pattern IN LISTS TRIPTYCH_ALONE)
+    set(files ${ARGN})
+    list(FILTER files INCLUDE REGEX "/src/(${pattern})\\.cc$")
+    set_source_files_properties(${files} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endforeach()
+endfunction()
+
 function(triptych_layer dir)
   cmake_parse_arguments(L "" "EXECUTABLE" "PUBLIC;PRIVATE;EXCLUDE;TEST" ${ARGN})
   string(REPLACE "/" "_" id ${dir})
@@ -115,6 +138,7 @@ function(triptych_layer dir)
   list(FILTER sources EXCLUDE REGEX "_(test|bench)\\.cc$")
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
   triptych_isa_sources(sources ${sources})
+  triptych_alone(${sources})
   if(sources)
     add_library(triptych_${id} STATIC ${sources})
     set(public PUBLIC)
@@ -134,8 +158,9 @@ function(triptych_layer dir)
     add_executable(${id}_tests ${tests})
     target_link_libraries(${id}_tests PRIVATE triptych_flags triptych_${id} triptych_test_main ${L_PRIVATE} ${L_TEST})
     target_include_directories(${id}_tests PRIVATE ${PROJECT_SOURCE_DIR}/tests)
-    target_compile_options(${id}_tests PRIVATE -O1)  # built often, run once
+    target_compile_options(${id}_tests PRIVATE ${TRIPTYCH_TEST_OPTIONS})
     target_precompile_headers(${id}_tests REUSE_FROM triptych_precompiled_tests)
+    set_target_properties(${id}_tests PROPERTIES UNITY_BUILD OFF)
     set_property(GLOBAL APPEND PROPERTY TRIPTYCH_UNIT_TESTS ${id}_tests)
   endif()
 endfunction()

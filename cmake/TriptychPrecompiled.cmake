@@ -20,7 +20,7 @@ if(TRIPTYCH_TESTS)
   target_link_libraries(triptych_precompiled_tests PRIVATE nlohmann_json::nlohmann_json GTest::gmock)
   # Tests are programs: code for a program is another kind than that for a library, which CMake would make here.
   set_target_properties(triptych_precompiled_tests PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-  target_compile_options(triptych_precompiled_tests PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE} -O1)
+  target_compile_options(triptych_precompiled_tests PRIVATE ${CMAKE_CXX_COMPILE_OPTIONS_PIE} ${TRIPTYCH_TEST_OPTIONS})
 endif()
 
 # ccache takes objects with a precompiled header only when it is told that their macros and times need no closer look, and

@@ -79,9 +79,8 @@ class VisionRowsDirectory {
   VisionRowsDirectoryOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Pending> pending_;  // the first is being written while `writing_`
+  std::deque<Pending> pending_;  // the first is the one being written
   std::size_t pending_bytes_ = 0;
-  bool writing_ = false;
   bool ends_ = false;
   bool warned_ = false;  // of a write that failed, since the last that did not
   Stats stats_;

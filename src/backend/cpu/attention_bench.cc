@@ -50,7 +50,7 @@ void BM_Attention(benchmark::State& state) {
   Ratios ratios;
   for (auto _ : state) {
     const Rate limit = probe.fp32_flops(0.01);
-    const Stopwatch watch(n_threads);
+    const RateStopwatch watch(n_threads);
     attention(runtime, args, y);
     ratios.add(watch.rate(flops), limit);
     state.SetIterationTime(watch.wall_s());
@@ -93,7 +93,7 @@ void BM_Decode(benchmark::State& state) {
   Ratios ratios;
   for (auto _ : state) {
     const Rate limit = probe.read_bytes();
-    const Stopwatch watch(n_threads);
+    const RateStopwatch watch(n_threads);
     for (int layer = 0; layer < n_layers; ++layer)
       paged_attention(runtime, cache, layer, {&sequence, 1}, 0.1F, q, y,
                       plan_paged_attention(runtime, cache, {&sequence, 1}, q));

@@ -47,7 +47,7 @@ void measure_against(benchmark::State& state, int n_threads, double amount, cons
   Ratios ratios;
   for (auto _ : state) {
     const Rate possible = limit();
-    const Stopwatch watch(n_threads);
+    const RateStopwatch watch(n_threads);
     work();
     const Rate reached = watch.rate(amount);
     state.SetIterationTime(watch.wall_s());

@@ -67,7 +67,7 @@ struct MachineProbe::State {
       rounds *= 4;
     }
     std::vector<double> done(sinks.size(), 0.0);
-    const Stopwatch watch(pool.n_threads());
+    const RateStopwatch watch(pool.n_threads());
     pool.run([&](int thread, int) {
       const auto t = static_cast<std::size_t>(thread);
       done[t] = loop(rounds, sinks[t].values);
@@ -96,7 +96,7 @@ Rate MachineProbe::bf16_flops(double seconds) { return state_->rate(state_->kern
 
 Rate MachineProbe::read_bytes() {
   const std::size_t n = state_->n_pieces;
-  const Stopwatch watch(n_threads());
+  const RateStopwatch watch(n_threads());
   state_->pool.parallel_for(n, 1, [&](std::size_t first, std::size_t last, int thread) {
     state_->kernels.read(state_->data + first * kPiece_bytes, (last - first) * kPiece_bytes,
                          state_->sinks[static_cast<std::size_t>(thread)].values);
@@ -116,7 +116,7 @@ Rate MachineProbe::read_again(std::size_t n_bytes) {
     state_->kernels.read(state_->data + thread * part, part, state_->sinks[thread].values);
   };
   state_->pool.run([&](int thread, int) { pass(static_cast<std::size_t>(thread)); });
-  const Stopwatch watch(n_threads());
+  const RateStopwatch watch(n_threads());
   state_->pool.run([&](int thread, int) {
     for (std::size_t i = 0; i < n_passes; ++i) pass(static_cast<std::size_t>(thread));
   });
@@ -142,14 +142,14 @@ MeasuredLimits MachineProbe::measure(int n_rounds) {
   return {.median = at(fp32.size() / 2), .lowest = at(0), .highest = at(fp32.size() - 1)};
 }
 
-Stopwatch::Stopwatch(int n_threads) noexcept
+RateStopwatch::RateStopwatch(int n_threads) noexcept
     : n_threads_(n_threads),
       wall_begin_s_(seconds_of(CLOCK_MONOTONIC)),
       cpu_begin_s_(seconds_of(cpu_clock(n_threads))) {}
 
-double Stopwatch::wall_s() const noexcept { return seconds_of(CLOCK_MONOTONIC) - wall_begin_s_; }
+double RateStopwatch::wall_s() const noexcept { return seconds_of(CLOCK_MONOTONIC) - wall_begin_s_; }
 
-Rate Stopwatch::rate(double amount) const noexcept {
+Rate RateStopwatch::rate(double amount) const noexcept {
   const double cpu_s = seconds_of(cpu_clock(n_threads_)) - cpu_begin_s_;
   return {amount / std::max(wall_s(), 1e-9), amount * n_threads_ / std::max(cpu_s, 1e-9)};
 }

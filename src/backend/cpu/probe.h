@@ -31,9 +31,9 @@ struct MeasuredLimits {
 };
 
 /// Measures wall and processor time of a piece of work that `n_threads` threads of this process share.
-class Stopwatch {
+class RateStopwatch {
  public:
-  explicit Stopwatch(int n_threads) noexcept;
+  explicit RateStopwatch(int n_threads) noexcept;
   /// Amounts done since the start, per second.
   Rate rate(double amount) const noexcept;
   double wall_s() const noexcept;
