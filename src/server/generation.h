@@ -46,7 +46,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   class Sink;
-  void started(double queue_s);
   void token(std::size_t answer, const TokenEvent& event);
   void done(std::size_t answer, GenerationResult result);
   void fail_with(const ApiError& error);
@@ -65,7 +64,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Engine's thread only.
   std::vector<GenerationResult> results_;
-  std::vector<std::chrono::steady_clock::time_point> last_token_;
   std::size_t n_open_ = 0;
   bool failed_ = false;
 };

@@ -72,9 +72,8 @@ MediaInput decode(const PrepareContext& context, const WirePart& part, std::size
            context.rules.max_request_pixels);
     MediaInput out;
     out.frames.push_back(decode_image(bytes, limits, name));
-    context.metrics.image_decode.observe(seconds_since(begin));
-    ++context.metrics.images;
-    context.metrics.image_bytes += data.size();
+    out.decode_ms = seconds_since(begin) * 1e3;
+    context.metrics.count_image(data.size());
     return out;
   } catch (const Error& error) {
     throw media_error(error, part.param);
@@ -95,6 +94,7 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
   request.template_variables = wire.template_variables;
   std::uint64_t n_pixels = 0;
   std::size_t n_low = 0;
+  const auto media_begin = Clock::now();
   for (const WireMessage& message : wire.messages) {
     ChatMessage& out = request.messages.emplace_back();
     out.role = message.role;
@@ -113,10 +113,11 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
       context.model.info().takes_pixel_limits)
     request.media_options.max_pixels = kLowDetail_pixels;
   check_cancelled(context);
+  const double media_s = seconds_since(media_begin);
   const auto begin = Clock::now();
   try {
     PreparedRequest out = context.model.prepare(request);
-    context.metrics.prepare.observe(seconds_since(begin));
+    context.metrics.prepared(media_s, request.media.size(), seconds_since(begin));
     return out;
   } catch (const Error& error) {
     throw ApiError::of(error, "messages");
@@ -142,7 +143,7 @@ PreparedRequest prepare_completion(const PrepareContext& context, const Completi
       out = context.model.prepare_prompt(prompt.text, {});
     }
     if (out.layout.input_ids.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty");
-    context.metrics.prepare.observe(seconds_since(begin));
+    context.metrics.prepared(0, 0, seconds_since(begin));
     return out;
   } catch (const Error& error) {
     throw ApiError::of(error, "prompt");

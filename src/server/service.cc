@@ -9,11 +9,16 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "server/json_text.h"
+#include "server/metrics_text.h"
 
 namespace triptych::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
 // Adds what every answer has, and counts it.
 class CountedExchange : public Exchange {
@@ -21,11 +26,15 @@ class CountedExchange : public Exchange {
   CountedExchange(std::shared_ptr<Exchange> inner, ServerMetrics& metrics, std::string_view route,
                   std::string origin)
       : inner_(std::move(inner)), metrics_(metrics), route_(route), origin_(std::move(origin)) {}
+  ~CountedExchange() override { count(); }  // of a client that has left
+  CountedExchange(const CountedExchange&) = delete;
+  CountedExchange& operator=(const CountedExchange&) = delete;
 
   const HttpRequest& request() const noexcept override { return inner_->request(); }
   std::string take_body() override { return inner_->take_body(); }
   void respond(HttpResponse response) override {
     note(response);
+    count();
     inner_->respond(std::move(response));
   }
   void start_stream(const HttpResponse& head) override {
@@ -34,21 +43,31 @@ class CountedExchange : public Exchange {
     inner_->start_stream(own);
   }
   bool send(std::string_view bytes) override { return inner_->send(bytes); }
-  void end_stream() override { inner_->end_stream(); }
+  void end_stream() override {
+    count();
+    inner_->end_stream();
+  }
   bool is_open() const noexcept override { return inner_->is_open(); }
   void on_disconnect(std::function<void()> callback) override { inner_->on_disconnect(std::move(callback)); }
 
  private:
   void note(HttpResponse& response) {
-    metrics_.count_http(route_, response.status);
+    status_ = response.status;
     if (origin_.empty()) return;
     response.headers.emplace_back("Access-Control-Allow-Origin", origin_);
     response.headers.emplace_back("Vary", "Origin");
   }
 
-  std::shared_ptr<Exchange> inner_;
+  void count() {
+    if (!std::exchange(counted_, true)) metrics_.count_http(route_, status_, seconds_since(begin_));
+  }
+
+  const std::shared_ptr<Exchange> inner_;
   ServerMetrics& metrics_;
-  std::string route_, origin_;
+  const std::string route_, origin_;
+  const Clock::time_point begin_ = Clock::now();
+  int status_ = 499;  // until there is an answer; nginx's for a client that left
+  bool counted_ = false;
 };
 
 bool is_json(std::string_view type) {
@@ -170,12 +189,12 @@ std::optional<HttpResponse> Service::refuse(const HttpRequest& head) {
   if (const std::string_view length = head.header("content-length");
       head.header("transfer-encoding").empty() && head.header("expect").empty() && length.size() <= 4)
     return std::nullopt;
-  metrics_.count_http(route == nullptr ? "other" : route->path, error->status());
+  metrics_.count_http(route == nullptr ? "other" : route->path, error->status(), 0);
   return error->response(head.path);
 }
 
 HttpResponse Service::protocol_error(int status, std::string_view what) {
-  metrics_.count_http("other", status);
+  metrics_.count_http("other", status, 0);
   return ApiError(status,
                   status == 413   ? "request_too_large"
                   : status == 503 ? "overloaded"
@@ -231,6 +250,7 @@ void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
   ServerMetrics::Moment now;
   if (const Host model = host()) now.engine = model->engine().counts();
   now.n_preparing = pool_->n_waiting();
+  now.n_in_flight = n_in_flight();
   if (http_counts_) {
     const HttpServerCounts counts = http_counts_();
     now.n_connections = counts.n_connections;
@@ -239,7 +259,7 @@ void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
     now.n_slow_readers = counts.n_slow_readers;
   }
   now.version = build_info().version;
-  exchange->respond({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(now), {}});
+  exchange->respond({200, std::string(kMetricsContentType), metrics_.text(now), {}});
 }
 
 void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,

@@ -40,7 +40,8 @@ class Service final : public HttpHandler {
 
   /// Until it is called all that needs a model is 503.
   void set_model(std::unique_ptr<ModelHost> host);
-  /// For /metrics.
+  /// Where an engine shows what it does, for /metrics.
+  Metrics& metrics_registry() noexcept { return metrics_.registry(); }
   void set_http_counts(std::function<HttpServerCounts()> counts) { http_counts_ = std::move(counts); }
   /// /health and /ready say 503 from here on; requests are still answered.
   void begin_drain() noexcept { draining_ = true; }
