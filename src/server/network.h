@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <utility>  // which Boost 1.74 forgets
 
 // Boost 1.74 asks clang for <experimental/coroutine>, which libstdc++ has not; the standard's own header
 // does.
