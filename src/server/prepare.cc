@@ -116,8 +116,10 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
   const double media_s = seconds_since(media_begin);
   const auto begin = Clock::now();
   try {
-    PreparedRequest out = context.model.prepare(request);
+    PreparedRequest out = context.model.prepare(request, context.has_rows);
     context.metrics.prepared(media_s, request.media.size(), seconds_since(begin));
+    for (const MediaItem& item : out.media)
+      if (!item.frames) context.metrics.count_preprocessed();
     return out;
   } catch (const Error& error) {
     throw ApiError::of(error, "messages");

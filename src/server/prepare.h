@@ -26,6 +26,8 @@ struct PrepareContext {
   ServerMetrics& metrics;
   /// Asked between the parts: the client is gone, and the rest is not worth doing.
   std::function<bool()> is_cancelled;
+  /// Pixels of pictures whose rows are at hand are not made; see LoadedModel::prepare.
+  LoadedModel::HasRows has_rows = {};
 };
 
 /// Throws ApiError with the field's path: 400, 413 over a limit, 415 for a format that is not read; ApiError

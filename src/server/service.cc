@@ -294,7 +294,8 @@ void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
 
 PrepareContext Service::context_of(const Job& job) {
   return {job.host->model(), options_.media, metrics_,
-          [exchange = job.exchange] { return !exchange->is_open(); }};
+          [exchange = job.exchange] { return !exchange->is_open(); },
+          [host = job.host](const MediaItem& item) { return host->engine().has_media_rows(item); }};
 }
 
 void Service::check_model(const ModelHost& host, const CommonParams& common) const {

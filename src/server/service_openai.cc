@@ -111,7 +111,9 @@ void Service::tokenize(const std::shared_ptr<Exchange>& exchange) {
     if (body.view().has("messages")) {
       const ChatWire wire = parse_chat_request(text, model.generation_defaults());
       check_model(*job.host, wire.common);
-      ids = prepare_chat(context_of(job), wire).layout.input_ids;
+      PrepareContext context = context_of(job);
+      context.has_rows = [](const MediaItem&) { return true; };  // nobody looks at the pixels
+      ids = prepare_chat(context, wire).layout.input_ids;
     } else {
       const auto [prompt, add_special] = with_paths([&] {
         return std::pair(body.view().at("prompt").as_string(),
