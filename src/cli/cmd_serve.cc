@@ -15,6 +15,7 @@
 #include "cli/json_output.h"
 #include "cli/prefix_cache_flags.h"
 #include "engine/engine.h"
+#include "server/fetch_url.h"
 #include "server/serve.h"
 
 namespace triptych::cli {
@@ -46,6 +47,8 @@ struct ServeFlags {
   std::string api_key_file;
   std::string local_media;
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> media_domains;
+  double media_timeout_s = 10;
   bool json = false;
 
   void add_to(CLI::App& app);
@@ -91,6 +94,17 @@ void ServeFlags::add_to(CLI::App& app) {
   add(kAccessGroup, "--allowed-local-media-path", local_media,
       "Pictures of requests may be file URLs below this folder; links and .. do not leave it", "DIR")
       ->default_str("");
+  app.add_option(
+         "--allowed-media-domains", media_domains,
+         "Pictures of requests may be http and https URLs of this host: NAME, *.NAME or *, and :PORT for "
+         "another than 80 and 443; may be repeated. Only addresses of the public internet are asked")
+      ->expected(1)
+      ->take_all()
+      ->type_name("HOST")
+      ->group(kAccessGroup);
+  add(kAccessGroup, "--media-timeout", media_timeout_s,
+      "Seconds that fetching the pictures of a request may take", "S")
+      ->check(CLI::Range(0.1, 600.0).description(""));
   app.add_option("--allowed-origins", allowed_origins,
                  "Web pages of this origin may ask (CORS); * for any; may be repeated")
       ->expected(1)
@@ -142,6 +156,16 @@ server::ServeOptions ServeFlags::options() const {
   if (!local_media.empty() && !std::filesystem::is_directory(local_media))
     fail(ErrorCode::kNotFound, "--allowed-local-media-path: {} is no folder", local_media);
   out.service.media.local_root = local_media;
+  for (const std::string& domain : media_domains) try {
+      server::check_media_domain(domain);
+    } catch (const Error& error) {
+      fail(error.code(), "--allowed-media-domains {}", error.what());
+    }
+  out.service.fetch.domains = media_domains;
+  out.service.fetch.timeout = ms(media_timeout_s);
+  out.service.fetch.max_bytes = out.http.max_body_bytes;
+  out.service.fetch.max_all_bytes =
+      std::max<std::uint64_t>(out.http.max_all_bodies_bytes, out.http.max_body_bytes);
   out.engine = context.engine_options();
   out.engine.replay_steps = replay_steps;
   out.engine.max_sequences = max_num_seqs;

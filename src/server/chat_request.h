@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,10 +15,11 @@ namespace triptych::server {
 
 struct WirePart {
   ContentPart::Kind kind = ContentPart::Kind::kText;
-  std::string text = {};    // of kText
-  std::string url = {};     // of kImage: a data URL as a rule
-  std::string detail = {};  // "auto", "low", "high"
-  std::string param = {};   // "messages[0].content[1].image_url.url"
+  std::string text = {};                            // of kText
+  std::string url = {};                             // of kImage: a data URL as a rule
+  std::string detail = {};                          // "auto", "low", "high"
+  std::string param = {};                           // "messages[0].content[1].image_url.url"
+  std::shared_ptr<const std::string> fetched = {};  // what stands behind the URL, when it was fetched already
 };
 
 struct WireMessage {

@@ -205,6 +205,8 @@ void EngineLoop::cancel(Ticket ticket) {
 
 std::int64_t EngineLoop::max_context_tokens() const noexcept { return impl_->engine.max_context_tokens(); }
 
+bool EngineLoop::has_media_rows(const MediaItem& item) const { return impl_->engine.has_media_rows(item); }
+
 EngineCounts EngineLoop::counts() const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->counts;

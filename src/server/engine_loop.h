@@ -40,6 +40,8 @@ class EngineLoop {
   /// Ends it within a step; one that has ended is left alone. Any thread.
   void cancel(Ticket ticket);
   std::int64_t max_context_tokens() const noexcept;
+  /// See Engine::has_media_rows. Any thread.
+  bool has_media_rows(const MediaItem& item) const;
   EngineCounts counts() const;
 
  private:

@@ -72,6 +72,9 @@ void add_process(Moments& out) {
 ServerMetrics::ServerMetrics()
     : images_(registry_.counter(id_of("images_total", "Pictures that were decoded."))),
       image_bytes_(registry_.counter(id_of("image_bytes_total", "Bytes of pictures as they were sent."))),
+      preprocessed_(registry_.counter(
+          id_of("images_preprocessed_total",
+                "Pictures that were resized and normalised: not those found in the visual cache."))),
       image_tokens_(registry_.counter(
           id_of("image_tokens_total", "Tokens of prompts that stood for pictures, of ended answers."))),
       download_s_(registry_.histogram(
@@ -106,6 +109,8 @@ void ServerMetrics::count_image(std::uint64_t n_bytes) {
   images_.add(1);
   image_bytes_.add(static_cast<double>(n_bytes));
 }
+
+void ServerMetrics::count_preprocessed() { preprocessed_.add(1); }
 
 void ServerMetrics::prepared(double media_s, std::size_t n_media, double prepare_s) {
   if (n_media > 0) resolve_s_.observe(media_s);

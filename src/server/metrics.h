@@ -23,6 +23,8 @@ class ServerMetrics {
   void count_http(std::string_view route, int status, double seconds);
   /// A picture that was decoded, by its bytes as they were sent.
   void count_image(std::uint64_t n_bytes);
+  /// A picture that was resized and normalised, because its rows were not at hand.
+  void count_preprocessed();
   /// A request whose prompt and pictures are ready.
   void prepared(double media_s, std::size_t n_media, double prepare_s);
   /// A picture that was fetched from another host.
@@ -45,6 +47,7 @@ class ServerMetrics {
   MetricsRegistry registry_;
   Counter& images_;
   Counter& image_bytes_;
+  Counter& preprocessed_;
   Counter& image_tokens_;
   Histogram& download_s_;
   Histogram& download_bytes_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "media/image_decode.h"
+#include "server/fetch_url.h"
 #include "server/local_media.h"
 #include "server/media_url.h"
 #include "unicode/utf8.h"
@@ -51,14 +52,14 @@ std::string bytes_of(const PrepareContext& context, const WirePart& part) {
   }
   const bool names_place = part.url.find("://") < 16;
   throw ApiError(400, names_place ? "url_not_allowed" : "invalid_value",
-                 names_place ? "this server does not read pictures from there; send the picture as a data URL"
-                             : "expected a data URL such as data:image/png;base64,...",
+                 names_place ? kPlaceNotAllowed : "expected a data URL such as data:image/png;base64,...",
                  part.param);
 }
 
 MediaInput decode(const PrepareContext& context, const WirePart& part, std::size_t number,
                   std::uint64_t& n_pixels) {
-  const std::string data = bytes_of(context, part);
+  const std::string own = part.fetched ? std::string() : bytes_of(context, part);
+  const std::string& data = part.fetched ? *part.fetched : own;
   const std::string name = "image " + std::to_string(number);
   DecodeLimits limits;
   limits.max_pixels = context.rules.max_image_pixels;
@@ -81,6 +82,24 @@ MediaInput decode(const PrepareContext& context, const WirePart& part, std::size
 }
 
 }  // namespace
+
+bool names_hosts(const ChatWire& wire) {
+  for (const WireMessage& message : wire.messages)
+    for (const WirePart& part : message.parts)
+      if (part.kind != ContentPart::Kind::kText && is_fetch_url(part.url)) return true;
+  return false;
+}
+
+void fetch_media(const PrepareContext& context, const MediaFetcher& fetcher, MediaFetcher::Budget& budget,
+                 ChatWire& wire) {
+  for (WireMessage& message : wire.messages)
+    for (WirePart& part : message.parts) {
+      if (part.kind == ContentPart::Kind::kText || !is_fetch_url(part.url)) continue;
+      const auto begin = Clock::now();
+      part.fetched = std::make_shared<const std::string>(fetcher.fetch(part.url, part.param, budget));
+      context.metrics.downloaded(seconds_since(begin), part.fetched->size());
+    }
+}
 
 PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire) {
   if (wire.tools && !context.model.chat_template().capabilities().tools)
@@ -116,8 +135,10 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
   const double media_s = seconds_since(media_begin);
   const auto begin = Clock::now();
   try {
-    PreparedRequest out = context.model.prepare(request);
+    PreparedRequest out = context.model.prepare(request, context.has_rows);
     context.metrics.prepared(media_s, request.media.size(), seconds_since(begin));
+    for (const MediaItem& item : out.media)
+      if (!item.frames) context.metrics.count_preprocessed();
     return out;
   } catch (const Error& error) {
     throw ApiError::of(error, "messages");

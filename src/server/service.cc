@@ -16,6 +16,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+constexpr int kFetchThreads = 8;
+
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
@@ -129,14 +131,19 @@ const Service::Route* Service::find_route(std::string_view path) {
 }
 
 Service::Service(ServiceOptions options)
-    : options_(std::move(options)), pool_(std::make_unique<WorkPool>(options_.n_workers)) {}
+    : options_(std::move(options)),
+      pool_(std::make_unique<WorkPool>(options_.n_workers)),
+      fetcher_(options_.fetch) {
+  if (fetcher_.enabled()) fetch_pool_ = std::make_unique<WorkPool>(kFetchThreads);
+}
 
 Service::~Service() { stop(); }
 
 void Service::stop() {
   begin_drain();
   stopping_ = true;
-  pool_ = nullptr;  // first: its work submits
+  fetch_pool_ = nullptr;  // first: its work goes on in the pool, whose work submits
+  pool_ = nullptr;
   Host last;
   {
     const std::lock_guard lock(host_mutex_);
@@ -276,25 +283,45 @@ void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
     }
     job.place = std::shared_ptr<void>(nullptr, [count = n_in_flight_](void*) { count->fetch_sub(1); });
   }
-  pool_->post([this, job, work = std::move(work)] {
-    if (!job.exchange->is_open()) return;
-    try {
-      if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
-      work(job);
-    } catch (const Error& error) {
-      job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));
-    } catch (const std::bad_alloc&) {
-      job.exchange->respond(ApiError(503, "out_of_memory", "no memory is left for this request").response());
-    } catch (const std::exception& failure) {
-      log_warning("a request failed: {}", failure.what());
-      job.exchange->respond(ApiError(500, "internal_error", failure.what()).response());
-    }
+  pool_->post([this, job, work = std::move(work)] { run_guarded(job, [&] { work(job); }); });
+}
+
+void Service::run_guarded(const Job& job, const std::function<void()>& work) {
+  if (!job.exchange->is_open()) return;
+  try {
+    if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
+    work();
+  } catch (const Error& error) {
+    job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));
+  } catch (const std::bad_alloc&) {
+    job.exchange->respond(ApiError(503, "out_of_memory", "no memory is left for this request").response());
+  } catch (const std::exception& failure) {
+    log_warning("a request failed: {}", failure.what());
+    job.exchange->respond(ApiError(500, "internal_error", failure.what()).response());
+  }
+}
+
+void Service::with_media(const Job& job, ChatWire wire, std::function<void(const Job&, ChatWire&)> rest) {
+  if (!fetch_pool_ || !names_hosts(wire)) {
+    rest(job, wire);
+    return;
+  }
+  // Shared: what a pool runs is copied.
+  const auto kept = std::make_shared<ChatWire>(std::move(wire));
+  fetch_pool_->post([this, job, kept, rest = std::move(rest)] {
+    run_guarded(job, [&] {
+      const auto budget = std::make_shared<MediaFetcher::Budget>(
+          fetcher_, [this, exchange = job.exchange] { return stopping_ || !exchange->is_open(); });
+      fetch_media(context_of(job), fetcher_, *budget, *kept);
+      pool_->post([this, job, kept, budget, rest] { run_guarded(job, [&] { rest(job, *kept); }); });
+    });
   });
 }
 
 PrepareContext Service::context_of(const Job& job) {
   return {job.host->model(), options_.media, metrics_,
-          [exchange = job.exchange] { return !exchange->is_open(); }};
+          [exchange = job.exchange] { return !exchange->is_open(); },
+          [host = job.host](const MediaItem& item) { return host->engine().has_media_rows(item); }};
 }
 
 void Service::check_model(const ModelHost& host, const CommonParams& common) const {

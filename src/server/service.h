@@ -15,6 +15,7 @@
 #include "server/generation.h"
 #include "server/http.h"
 #include "server/http_server.h"
+#include "server/media_fetch.h"
 #include "server/metrics.h"
 #include "server/model_host.h"
 #include "server/prepare.h"
@@ -27,6 +28,7 @@ struct ServiceOptions {
   std::size_t max_queue = 256;  // requests beyond those that the engine may run at once; 429 then
   int n_workers = 2;            // threads that decode and prepare
   MediaRules media;
+  FetchRules fetch;                          // nothing is fetched without domains
   std::vector<std::string> allowed_origins;  // CORS; "*": any
   /// Static content at a path, for GET without a key; nothing: there is none. Any thread.
   std::function<std::optional<HttpResponse>(std::string_view path)> find_page = {};
@@ -57,6 +59,12 @@ class Service final : public HttpHandler {
  private:
   struct Route;
   using Host = std::shared_ptr<ModelHost>;
+  struct Job {
+    std::shared_ptr<Exchange> exchange;
+    Host host;
+    std::chrono::steady_clock::time_point received;
+    std::shared_ptr<void> place;  // in the queue, held until the answer has ended
+  };
   static const std::vector<Route>& routes();
   static const Route* find_route(std::string_view path);
   std::optional<ApiError> check(const Route* route, const HttpRequest& head) const;
@@ -71,6 +79,7 @@ class Service final : public HttpHandler {
   // In service_openai.cc
   void models(const std::shared_ptr<Exchange>& exchange);
   void chat_completions(const std::shared_ptr<Exchange>& exchange);
+  void answer_chat(const Job& job, const ChatWire& wire);
   void completions(const std::shared_ptr<Exchange>& exchange);
   void tokenize(const std::shared_ptr<Exchange>& exchange);
   void detokenize(const std::shared_ptr<Exchange>& exchange);
@@ -92,14 +101,13 @@ class Service final : public HttpHandler {
 
   /// Runs `work` on a thread of the pool, and answers with what it throws. Requests that generate are counted
   /// and refused over the limit.
-  struct Job {
-    std::shared_ptr<Exchange> exchange;
-    Host host;
-    std::chrono::steady_clock::time_point received;
-    std::shared_ptr<void> place;  // in the queue, held until the answer has ended
-  };
   void post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
             std::function<void(const Job&)> work);
+  /// As `post`, for work that has a request in hand: what it throws is its answer.
+  void run_guarded(const Job& job, const std::function<void()>& work);
+  /// Calls `rest` with the chat when its pictures are at hand: at once, or on a thread of the pool after
+  /// those on other hosts were fetched.
+  void with_media(const Job& job, ChatWire wire, std::function<void(const Job&, ChatWire&)> rest);
   PrepareContext context_of(const Job& job);
   void check_model(const ModelHost& host, const CommonParams& common) const;
 
@@ -111,6 +119,8 @@ class Service final : public HttpHandler {
   mutable std::mutex host_mutex_;
   Host host_;
   std::unique_ptr<WorkPool> pool_;
+  const MediaFetcher fetcher_;
+  std::unique_ptr<WorkPool> fetch_pool_;  // threads that wait for other hosts; null: none are asked
 };
 
 }  // namespace triptych::server
