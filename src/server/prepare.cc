@@ -1,9 +1,13 @@
 #include "server/prepare.h"
 
+#include <algorithm>
 #include <chrono>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "engine/video_file.h"
 #include "media/image_decode.h"
 #include "server/fetch_url.h"
 #include "server/local_media.h"
@@ -39,26 +43,67 @@ ApiError media_error(const Error& error, const std::string& param) {
   }
 }
 
-// What the part's URL stands for.
-std::string bytes_of(const PrepareContext& context, const WirePart& part) {
+// What a URL of a part stands for.
+template <typename Parse>
+auto read_url(const PrepareContext& context, const std::string& url, const std::string& param, Parse parse)
+    -> decltype(parse(url)) {
   const std::filesystem::path& root = context.rules.local_root;
   try {
-    if (is_file_url(part.url) && !root.empty())
-      return read_local_media(root, path_of_file_url(part.url), DecodeLimits().max_file_bytes);
-    if (is_data_url(part.url)) return parse_data_url(part.url).bytes;
+    if (is_file_url(url) && !root.empty())
+      return {read_local_media(root, path_of_file_url(url), DecodeLimits().max_file_bytes)};
+    if (is_data_url(url)) return parse(url);
   } catch (const Error& error) {
     const bool is_type = error.code() == ErrorCode::kUnsupported;
-    throw ApiError(is_type ? 415 : 400, "invalid_image", error.what(), part.param);
+    throw ApiError(is_type ? 415 : 400, "invalid_image", error.what(), param);
   }
-  const bool names_place = part.url.find("://") < 16;
+  const bool names_place = url.find("://") < 16;
   throw ApiError(400, names_place ? "url_not_allowed" : "invalid_value",
                  names_place ? kPlaceNotAllowed : "expected a data URL such as data:image/png;base64,...",
-                 part.param);
+                 param);
+}
+
+std::string bytes_of(const PrepareContext& context, const std::string& url, const std::string& param) {
+  return read_url(context, url, param, [](const std::string& text) { return parse_data_url(text).bytes; });
+}
+
+std::vector<std::string> parts_of_video(const PrepareContext& context, const WirePart& part) {
+  if (part.fetched) return {*part.fetched};
+  if (part.frame_urls.empty()) return read_url(context, part.url, part.param, parse_video_data_url);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < part.frame_urls.size(); ++i)
+    out.push_back(bytes_of(context, part.frame_urls[i], fmt::format("{}[{}]", part.param, i)));
+  return out;
+}
+
+MediaInput decode_video(const PrepareContext& context, const WirePart& part, std::size_t number,
+                        std::uint64_t& n_pixels) {
+  const ModelInfo& info = context.model.info();
+  try {
+    check_takes_videos(info);
+  } catch (const Error& error) {
+    throw ApiError::of(error, part.param);
+  }
+  std::vector<std::string> parts = parts_of_video(context, part);
+  std::uint64_t n_bytes = 0;
+  for (const std::string& one : parts) n_bytes += one.size();
+  VideoLimits limits;
+  limits.picture.max_pixels = context.rules.max_image_pixels;
+  limits.max_pixels = context.rules.max_request_pixels - std::min(n_pixels, context.rules.max_request_pixels);
+  try {
+    const VideoFile video = VideoFile::of_bytes(std::move(parts), "video " + std::to_string(number), limits);
+    MediaInput out = video.read(info.video_sampling, part.video);
+    n_pixels += static_cast<std::uint64_t>(video.width_px()) * static_cast<std::uint64_t>(video.height_px()) *
+                out.frames.size();
+    context.metrics.count_image(n_bytes);
+    return out;
+  } catch (const Error& error) {
+    throw media_error(error, part.param);
+  }
 }
 
 MediaInput decode(const PrepareContext& context, const WirePart& part, std::size_t number,
                   std::uint64_t& n_pixels) {
-  const std::string own = part.fetched ? std::string() : bytes_of(context, part);
+  const std::string own = part.fetched ? std::string() : bytes_of(context, part.url, part.param);
   const std::string& data = part.fetched ? *part.fetched : own;
   const std::string name = "image " + std::to_string(number);
   DecodeLimits limits;
@@ -124,7 +169,8 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
       out.parts.push_back({.kind = part.kind, .text = part.text});
       if (part.kind == ContentPart::Kind::kText) continue;
       check_cancelled(context);
-      request.media.push_back(decode(context, part, request.media.size() + 1, n_pixels));
+      const auto read = part.kind == ContentPart::Kind::kVideo ? decode_video : decode;
+      request.media.push_back(read(context, part, request.media.size() + 1, n_pixels));
       n_low += part.detail == "low" ? 1 : 0;
     }
   }
