@@ -26,13 +26,13 @@ class Generation::Sink : public AnswerSink {
 
 Generation::Generation(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerWriter> writer,
                        std::shared_ptr<ModelHost> host, ServerMetrics& metrics, Clock::time_point received,
-                       std::function<void()> on_end)
+                       OnResults on_results)
     : exchange_(std::move(exchange)),
       writer_(std::move(writer)),
       host_(std::move(host)),
       metrics_(metrics),
       received_(received),
-      on_end_(std::move(on_end)) {}
+      on_results_(std::move(on_results)) {}
 
 Generation::~Generation() = default;
 
@@ -83,8 +83,9 @@ void Generation::done(std::size_t answer, GenerationResult result) {
     metrics_.count_image_tokens(kept.n_image_tokens);
   }
   if (--n_open_ > 0) return;
+  if (on_results_) on_results_(results_);
   if (!failed_ && exchange_->is_open()) writer_->all_finished(results_);
-  if (on_end_) std::exchange(on_end_, nullptr)();
+  on_results_ = nullptr;
 }
 
 void Generation::fail_with(const ApiError& error) {

@@ -31,10 +31,12 @@ class AnswerWriter {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  /// `received`: when the request was whole. `on_end` is called once, when all answers have ended.
+  using OnResults = std::function<void(const std::vector<GenerationResult>&)>;
+  /// `received`: when the request was whole. `on_results` is called once, when all answers have ended, and
+  /// let go when the last was written.
   Generation(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerWriter> writer,
              std::shared_ptr<ModelHost> host, ServerMetrics& metrics,
-             std::chrono::steady_clock::time_point received, std::function<void()> on_end);
+             std::chrono::steady_clock::time_point received, OnResults on_results);
   ~Generation();
 
   struct Answer {
@@ -56,7 +58,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<ModelHost> host_;
   ServerMetrics& metrics_;
   const std::chrono::steady_clock::time_point received_;
-  std::function<void()> on_end_;
+  OnResults on_results_;
 
   std::mutex mutex_;  // of the tickets
   std::vector<EngineLoop::Ticket> tickets_;

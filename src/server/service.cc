@@ -132,6 +132,7 @@ const Service::Route* Service::find_route(std::string_view path) {
 
 Service::Service(ServiceOptions options)
     : options_(std::move(options)),
+      key_usage_(std::make_shared<KeyUsage>(options_.keys)),
       pool_(std::make_unique<WorkPool>(options_.n_workers)),
       fetcher_(options_.fetch) {
   if (fetcher_.enabled()) fetch_pool_ = std::make_unique<WorkPool>(kFetchThreads);
@@ -172,7 +173,7 @@ std::optional<ApiError> Service::check(const Route* route, const HttpRequest& he
     const std::string_view key = ApiKeys::key_of(head);
     if (key.empty())
       return ApiError(401, "missing_api_key", "an API key is needed: Authorization: Bearer KEY");
-    if (!options_.keys.allows(key)) return ApiError(401, "invalid_api_key", "the API key is not valid");
+    if (!options_.keys.find(key)) return ApiError(401, "invalid_api_key", "the API key is not valid");
   }
   // Ollama's examples leave curl's own type. A web page cannot use that: its browser names the origin.
   const bool may_be_form = route->path.substr(0, 5) == "/api/" && head.header("origin").empty();
@@ -269,20 +270,29 @@ void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
   exchange->respond({200, std::string(kMetricsContentType), metrics_.text(now), {}});
 }
 
+std::shared_ptr<Place> Service::take_place(const HttpRequest& request, const ModelHost& host) {
+  const std::size_t limit =
+      options_.max_queue + static_cast<std::size_t>(host.engine_options().max_sequences);
+  if (n_in_flight_->fetch_add(1) >= limit) {
+    n_in_flight_->fetch_sub(1);
+    throw ApiError(429, "queue_full", "too many requests wait already; try again later");
+  }
+  const auto key = options_.keys.find(ApiKeys::key_of(request));
+  if (const auto refusal = key ? key_usage_->begin(*key) : std::nullopt) {
+    n_in_flight_->fetch_sub(1);
+    ApiError error(429, "rate_limit_exceeded", refusal->what);
+    error.set_retry_after(refusal->retry_after_s);
+    throw error;
+  }
+  return std::make_shared<Place>(n_in_flight_, key_usage_, key);
+}
+
 void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
                    std::function<void(const Job&)> work) {
   if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
   Job job{exchange, host(), Clock::now(), nullptr};
   if (!job.host) throw ApiError(503, "loading", "the model is being loaded");
-  if (takes_place) {
-    const std::size_t limit =
-        options_.max_queue + static_cast<std::size_t>(job.host->engine_options().max_sequences);
-    if (n_in_flight_->fetch_add(1) >= limit) {
-      n_in_flight_->fetch_sub(1);
-      throw ApiError(429, "queue_full", "too many requests wait already; try again later");
-    }
-    job.place = std::shared_ptr<void>(nullptr, [count = n_in_flight_](void*) { count->fetch_sub(1); });
-  }
+  if (takes_place) job.place = take_place(exchange->request(), *job.host);
   pool_->post([this, job, work = std::move(work)] { run_guarded(job, [&] { work(job); }); });
 }
 

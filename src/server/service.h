@@ -18,6 +18,7 @@
 #include "server/media_fetch.h"
 #include "server/metrics.h"
 #include "server/model_host.h"
+#include "server/place.h"
 #include "server/prepare.h"
 #include "server/work_pool.h"
 
@@ -63,7 +64,7 @@ class Service final : public HttpHandler {
     std::shared_ptr<Exchange> exchange;
     Host host;
     std::chrono::steady_clock::time_point received;
-    std::shared_ptr<void> place;  // in the queue, held until the answer has ended
+    std::shared_ptr<Place> place;  // null: it needs none
   };
   static const std::vector<Route>& routes();
   static const Route* find_route(std::string_view path);
@@ -99,6 +100,8 @@ class Service final : public HttpHandler {
   void ollama_version(const std::shared_ptr<Exchange>& exchange);
   void ollama_show(const std::shared_ptr<Exchange>& exchange);
 
+  /// Counts a request that generates; throws ApiError 429 over the limits of the server or of its key.
+  std::shared_ptr<Place> take_place(const HttpRequest& request, const ModelHost& host);
   /// Runs `work` on a thread of the pool, and answers with what it throws. Requests that generate are counted
   /// and refused over the limit.
   void post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
@@ -115,6 +118,7 @@ class Service final : public HttpHandler {
   ServerMetrics metrics_;
   std::function<HttpServerCounts()> http_counts_;
   std::shared_ptr<std::atomic<std::size_t>> n_in_flight_ = std::make_shared<std::atomic<std::size_t>>(0);
+  const std::shared_ptr<KeyUsage> key_usage_;
   std::atomic<bool> draining_{false}, stopping_{false};
   mutable std::mutex host_mutex_;
   Host host_;

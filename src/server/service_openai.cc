@@ -76,7 +76,7 @@ void Service::answer_chat(const Job& job, const ChatWire& wire) {
   std::vector<Generation::Answer> answers;
   add_answers(answers, std::move(request), wire.common.sampling, wire.common.n);
   std::make_shared<Generation>(job.exchange, make_chat_writer(job.exchange, *job.host, wire), job.host,
-                               metrics_, job.received, [place = job.place] {})
+                               metrics_, job.received, job.place->on_results())
       ->start(std::move(answers), wire.common.priority);
 }
 
@@ -101,7 +101,7 @@ void Service::completions(const std::shared_ptr<Exchange>& exchange) {
     }
     std::make_shared<Generation>(job.exchange,
                                  make_completion_writer(job.exchange, *job.host, wire, std::move(echoes)),
-                                 job.host, metrics_, job.received, [place = job.place] {})
+                                 job.host, metrics_, job.received, job.place->on_results())
         ->start(std::move(answers), wire.common.priority);
   });
 }

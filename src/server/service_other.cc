@@ -39,7 +39,7 @@ void Service::chat_of(const std::shared_ptr<Exchange>& exchange, const ParseChat
       std::vector<Generation::Answer> answers;
       answers.push_back({std::move(request), chat.common.sampling});
       std::make_shared<Generation>(with.exchange, make_writer(with.exchange, chat, *with.host), with.host,
-                                   metrics_, with.received, [place = with.place] {})
+                                   metrics_, with.received, with.place->on_results())
           ->start(std::move(answers), chat.common.priority);
     });
   });
