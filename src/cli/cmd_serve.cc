@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log_event.h"
 #include "cli/commands.h"
 #include "cli/error_output.h"
 #include "cli/flags.h"
@@ -24,6 +25,7 @@ namespace {
 constexpr const char* kNetworkGroup = "Network";
 constexpr const char* kLoadGroup = "Load";
 constexpr const char* kAccessGroup = "Access";
+constexpr const char* kLogGroup = "Log";
 constexpr double kMiB = 1024.0 * 1024.0;
 
 struct ServeFlags {
@@ -49,6 +51,7 @@ struct ServeFlags {
   std::vector<std::string> allowed_origins;
   std::vector<std::string> media_domains;
   double media_timeout_s = 10;
+  std::string log_format = "text", log_requests = "off";
   bool json = false;
 
   void add_to(CLI::App& app);
@@ -130,6 +133,12 @@ void ServeFlags::add_to(CLI::App& app) {
       ->check(CLI::Range(0.0, 1e6).description(""));
   add(kLoadGroup, "--max-image-megapixels", max_image_megapixels, "Largest picture; more is 413", "MP")
       ->check(CLI::Range(0.001, 1000.0).description(""));
+  add(kLogGroup, "--log-format", log_format, "Lines on stderr: text, or json, an object each", "FORMAT")
+      ->check(CLI::IsMember({"text", "json"}).description(""));
+  add(kLogGroup, "--log-requests", log_requests,
+      "A line for each request: off; hash, which tells equal bodies; text, the bodies without pictures",
+      "WHAT")
+      ->check(CLI::IsMember({"off", "hash", "text"}).description(""));
   context.add_to(app);
   add_enforce_eager(app, replay_steps);
   add_json_flag(app, json, "Print one JSON object that says where the server listens");
@@ -166,6 +175,9 @@ server::ServeOptions ServeFlags::options() const {
   out.service.fetch.max_bytes = out.http.max_body_bytes;
   out.service.fetch.max_all_bytes =
       std::max<std::uint64_t>(out.http.max_all_bodies_bytes, out.http.max_body_bytes);
+  out.service.log_requests = log_requests == "hash"   ? server::LogRequests::kHash
+                             : log_requests == "text" ? server::LogRequests::kText
+                                                      : server::LogRequests::kOff;
   out.engine = context.engine_options();
   out.engine.replay_steps = replay_steps;
   out.engine.max_sequences = max_num_seqs;
@@ -184,6 +196,7 @@ server::ServeOptions ServeFlags::options() const {
 }
 
 int serve(const ServeFlags& flags) {
+  if (flags.log_format == "json") set_log_format(LogFormat::kJson);
   server::ServeOptions options = flags.options();
   static_cast<void>(flags.model.load_options());  // refuses a wrong word before the port is taken
   options.load = [&] {
@@ -201,8 +214,12 @@ int serve(const ServeFlags& flags) {
     }
     std::fflush(stdout);  // whoever started it may wait for this line
   };
-  options.on_drain = [quiet](std::size_t n) {
-    if (!quiet) std::fprintf(stderr, "triptych: shutting down, %zu requests to end\n", n);
+  options.on_drain = [quiet, json = flags.log_format == "json"](std::size_t n) {
+    if (json) {
+      log_event(LogLevel::kInfo, "shutting down", {{"requests", static_cast<std::int64_t>(n)}});
+    } else if (!quiet) {
+      std::fprintf(stderr, "triptych: shutting down, %zu requests to end\n", n);
+    }
   };
   server::serve(std::move(options));
   return kExitOk;

@@ -83,6 +83,12 @@ void Generation::done(std::size_t answer, GenerationResult result) {
     metrics_.count_image_tokens(kept.n_image_tokens);
   }
   if (--n_open_ > 0) return;
+  AnswerCounts counts{.n_prompt_tokens = kept.n_prompt_tokens,
+                      .n_image_tokens = kept.n_image_tokens,
+                      .n_cached_tokens = kept.n_reused_tokens};
+  for (const GenerationResult& one : results_)
+    counts.n_answer_tokens += static_cast<std::int64_t>(one.token_ids.size());
+  exchange_->note(counts);
   if (on_results_) on_results_(results_);
   if (!failed_ && exchange_->is_open()) writer_->all_finished(results_);
   on_results_ = nullptr;

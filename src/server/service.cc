@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "server/json_text.h"
 #include "server/metrics_text.h"
+#include "server/served_exchange.h"
 
 namespace triptych::server {
 namespace {
@@ -17,60 +18,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kFetchThreads = 8;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-// Adds what every answer has, and counts it.
-class CountedExchange : public Exchange {
- public:
-  CountedExchange(std::shared_ptr<Exchange> inner, ServerMetrics& metrics, std::string_view route,
-                  std::string origin)
-      : inner_(std::move(inner)), metrics_(metrics), route_(route), origin_(std::move(origin)) {}
-  ~CountedExchange() override { count(); }  // of a client that has left
-  CountedExchange(const CountedExchange&) = delete;
-  CountedExchange& operator=(const CountedExchange&) = delete;
-
-  const HttpRequest& request() const noexcept override { return inner_->request(); }
-  std::string take_body() override { return inner_->take_body(); }
-  void respond(HttpResponse response) override {
-    note(response);
-    count();
-    inner_->respond(std::move(response));
-  }
-  void start_stream(const HttpResponse& head) override {
-    HttpResponse own = head;
-    note(own);
-    inner_->start_stream(own);
-  }
-  bool send(std::string_view bytes) override { return inner_->send(bytes); }
-  void end_stream() override {
-    count();
-    inner_->end_stream();
-  }
-  bool is_open() const noexcept override { return inner_->is_open(); }
-  void on_disconnect(std::function<void()> callback) override { inner_->on_disconnect(std::move(callback)); }
-
- private:
-  void note(HttpResponse& response) {
-    status_ = response.status;
-    if (origin_.empty()) return;
-    response.headers.emplace_back("Access-Control-Allow-Origin", origin_);
-    response.headers.emplace_back("Vary", "Origin");
-  }
-
-  void count() {
-    if (!std::exchange(counted_, true)) metrics_.count_http(route_, status_, seconds_since(begin_));
-  }
-
-  const std::shared_ptr<Exchange> inner_;
-  ServerMetrics& metrics_;
-  const std::string route_, origin_;
-  const Clock::time_point begin_ = Clock::now();
-  int status_ = 499;  // until there is an answer; nginx's for a client that left
-  bool counted_ = false;
-};
 
 bool is_json(std::string_view type) {
   std::string word(type.substr(0, type.find(';')));
@@ -197,25 +144,40 @@ std::optional<HttpResponse> Service::refuse(const HttpRequest& head) {
   if (const std::string_view length = head.header("content-length");
       head.header("transfer-encoding").empty() && head.header("expect").empty() && length.size() <= 4)
     return std::nullopt;
-  metrics_.count_http(route == nullptr ? "other" : route->path, error->status(), 0);
-  return error->response(head.path);
+  return unserved(head, route == nullptr ? "other" : route->path, error->response(head.path));
 }
 
 HttpResponse Service::protocol_error(int status, std::string_view what) {
-  metrics_.count_http("other", status, 0);
-  return ApiError(status,
-                  status == 413   ? "request_too_large"
-                  : status == 503 ? "overloaded"
-                                  : "invalid_http",
-                  std::string(what))
-      .response();
+  const ApiError error(status,
+                       status == 413   ? "request_too_large"
+                       : status == 503 ? "overloaded"
+                                       : "invalid_http",
+                       std::string(what));
+  return unserved({}, "other", error.response());
+}
+
+// What no exchange is made for is counted and logged all the same.
+HttpResponse Service::unserved(const HttpRequest& head, std::string_view route, HttpResponse response) {
+  metrics_.count_http(route, response.status, 0);
+  RequestRecord record;
+  record.id = request_id_of(head);
+  record.method = head.method;
+  record.route = std::string(route);
+  record.status = response.status;
+  response.headers.emplace_back("x-request-id", record.id);
+  if (options_.log_requests != LogRequests::kOff) log_request(record);
+  return response;
 }
 
 void Service::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
-  const auto counted = std::make_shared<CountedExchange>(exchange, metrics_, route ? route->path : "other",
-                                                         allowed_origin(options_.allowed_origins, request));
+  const auto key = options_.keys.find(ApiKeys::key_of(request));
+  const auto served = std::make_shared<ServedExchange>(
+      exchange, metrics_, options_.log_requests,
+      ServedRoute{.name = std::string(route ? route->path : "other"),
+                  .origin = allowed_origin(options_.allowed_origins, request),
+                  .key_name = key ? options_.keys.limits(*key).name : ""});
   try {
     if (request.method == "OPTIONS") {
       HttpResponse response{204, "", "", {}};
@@ -223,18 +185,18 @@ void Service::handle(std::shared_ptr<Exchange> exchange) {
         response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
                             {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key"},
                             {"Access-Control-Max-Age", "600"}};
-      counted->respond(std::move(response));
+      served->respond(std::move(response));
     } else if (auto page = page_for(route, request)) {
-      counted->respond(std::move(*page));
+      served->respond(std::move(*page));
     } else if (const auto error = check(route, request)) {
-      counted->respond(error->response(request.path));
+      served->respond(error->response(request.path));
     } else {
-      (this->*route->answer)(counted);
+      (this->*route->answer)(served);
     }
   } catch (const Error& error) {
-    counted->respond(ApiError::of(error).response(request.path));
+    served->respond(ApiError::of(error).response(request.path));
   } catch (const std::exception& failure) {
-    counted->respond(ApiError(500, "internal_error", failure.what()).response());
+    served->respond(ApiError(500, "internal_error", failure.what()).response());
   }
 }
 

@@ -20,6 +20,7 @@
 #include "server/model_host.h"
 #include "server/place.h"
 #include "server/prepare.h"
+#include "server/request_log.h"
 #include "server/work_pool.h"
 
 namespace triptych::server {
@@ -31,6 +32,7 @@ struct ServiceOptions {
   MediaRules media;
   FetchRules fetch;                          // nothing is fetched without domains
   std::vector<std::string> allowed_origins;  // CORS; "*": any
+  LogRequests log_requests = LogRequests::kOff;
   /// Static content at a path, for GET without a key; nothing: there is none. Any thread.
   std::function<std::optional<HttpResponse>(std::string_view path)> find_page = {};
 };
@@ -70,6 +72,7 @@ class Service final : public HttpHandler {
   static const Route* find_route(std::string_view path);
   std::optional<ApiError> check(const Route* route, const HttpRequest& head) const;
   std::optional<HttpResponse> page_for(const Route* route, const HttpRequest& head) const;
+  HttpResponse unserved(const HttpRequest& head, std::string_view route, HttpResponse response);
   Host host() const;
 
   // In service.cc
