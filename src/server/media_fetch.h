@@ -16,12 +16,12 @@
 namespace triptych::server {
 
 struct FetchRules {
-  std::vector<std::string> domains;                        // see fetch_url.h; empty: nothing is fetched
+  std::vector<std::string> domains = {};                   // see fetch_url.h; empty: nothing is fetched
   std::chrono::milliseconds timeout{10'000};               // of all pictures of a request, redirects included
   std::uint64_t max_bytes = std::uint64_t{64} << 20;       // of them together
   std::uint64_t max_all_bytes = std::uint64_t{512} << 20;  // of all requests at once
   int max_redirects = 3;                                   // of a picture
-  std::string ca_file;  // certificates that are trusted (PEM); empty: those of the system
+  std::string ca_file = {};  // certificates that are trusted (PEM); empty: those of the system
   // The addresses of a host, and whether one may be asked; for tests.
   std::function<std::vector<IpAddress>(const std::string& host)> resolve = resolve_host;
   std::function<bool(const IpAddress&)> is_allowed = is_public_address;

@@ -95,9 +95,15 @@ std::vector<IpAddress> addresses_of(const std::string& host) {
   return resolve_host(host);
 }
 
+HttpServerOptions any_port() {
+  HttpServerOptions out;
+  out.port = 0;
+  return out;
+}
+
 class MediaFetch : public testing::Test {
  protected:
-  MediaFetch() : server_({.port = 0}, host_) {
+  MediaFetch() : server_(any_port(), host_) {
     server_.start();
     const std::string& endpoint = server_.endpoints().front();
     port_ = endpoint.substr(endpoint.rfind(':') + 1);
@@ -257,7 +263,10 @@ TEST_F(MediaFetch, TrustsTlsOnlyOfTheHostAndOfWhoIsTrusted) {
   const std::string certificate = folder / "certificate.pem", key = folder / "key.pem";
   write_certificate(certificate, key);
   PictureHost host;
-  HttpServer tls({.port = 0, .ssl_certfile = certificate, .ssl_keyfile = key}, host);
+  HttpServerOptions options = any_port();
+  options.ssl_certfile = certificate;
+  options.ssl_keyfile = key;
+  HttpServer tls(options, host);
   tls.start();
   const std::string port = tls.endpoints().front().substr(tls.endpoints().front().rfind(':') + 1);
   rules_.domains = {"*.test:" + port, "127.0.0.1:" + port};

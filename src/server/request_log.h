@@ -16,12 +16,12 @@ enum class LogRequests {
 };
 
 struct RequestRecord {
-  std::string id, method, route, key_name;
-  std::string body_hash, body_text;  // as LogRequests says; empty: there was no body
+  std::string id = {}, method = {}, route = {}, key_name = {};
+  std::string body_hash = {}, body_text = {};  // as LogRequests says; empty: there was no body
   std::uint64_t n_body_bytes = 0;
   int status = 0;
   double ms = 0;
-  AnswerCounts counts;
+  AnswerCounts counts = {};
 };
 void log_request(const RequestRecord& record);
 

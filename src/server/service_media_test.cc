@@ -79,7 +79,9 @@ class WaitingExchange : public Exchange {
 TEST(ServiceMedia, AnswersAboutAPictureOfAnotherHost) {
   const std::string picture = read_file(test::source_path("assets/eval/scenes/0000.png"));
   PictureHost pictures(picture);
-  HttpServer host({.port = 0}, pictures);
+  HttpServerOptions any_port;
+  any_port.port = 0;
+  HttpServer host(any_port, pictures);
   host.start();
   const std::string port = host.endpoints().front().substr(host.endpoints().front().rfind(':'));
   ServiceOptions options;
