@@ -32,8 +32,8 @@ class AnswerWriter {
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   using OnResults = std::function<void(const std::vector<GenerationResult>&)>;
-  /// `received`: when the request was whole. `on_results` is called once, when all answers have ended, and
-  /// let go when the last was written.
+  /// `received`: when the request was whole. `on_results` is called once, when all answers have ended and
+  /// before the client hears it.
   Generation(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerWriter> writer,
              std::shared_ptr<ModelHost> host, ServerMetrics& metrics,
              std::chrono::steady_clock::time_point received, OnResults on_results);

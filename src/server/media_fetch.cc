@@ -306,10 +306,11 @@ MediaFetcher::Answer MediaFetcher::read_answer(const Job& job, Stream& stream) {
     }
     if (parser.is_header_done()) {
       const auto& head = parser.get();
-      if (head.result_int() != 200 || parser.is_done()) break;
+      if (head.result_int() != 200) break;
       const auto coding = head[http::field::content_encoding];
       if (!coding.empty() && coding != "identity")
         job.refuse("the picture could not be fetched: its host sends it compressed");
+      if (parser.is_done()) break;
     }
     const std::size_t n = stream.read(buffer.data(), buffer.size());
     if (n == 0) {

@@ -46,7 +46,7 @@ TEST(ServerMetrics, NamesAreAsPrometheusWantsThem) {
     EXPECT_TRUE(names.insert(name).second) << name << " twice";
     EXPECT_EQ(name.find(':'), std::string::npos) << name << ": colons are for recording rules";
     EXPECT_TRUE(std::all_of(name.begin(), name.end(), [](char c) {
-      return (c >= 'a' && c <= 'z') || c == '_';
+      return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
     })) << name;
     const bool is_total = name.size() > 6 && name.substr(name.size() - 6) == "_total";
     EXPECT_EQ(is_total, kind == "counter") << name;
