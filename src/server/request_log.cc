@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <random>
 #include <span>
 
@@ -25,10 +26,12 @@ bool is_data(char c) {
 }  // namespace
 
 void log_request(const RequestRecord& record) {
-  LogFields fields = {
-      {"id", record.id},       {"method", record.method},
-      {"route", record.route}, {"status", std::int64_t{record.status}},
-      {"ms", record.ms},       {"body_bytes", static_cast<std::int64_t>(record.n_body_bytes)}};
+  LogFields fields = {{"id", record.id},
+                      {"method", record.method},
+                      {"route", record.route},
+                      {"status", std::int64_t{record.status}},
+                      {"ms", std::round(record.ms * 1e3) / 1e3},
+                      {"body_bytes", static_cast<std::int64_t>(record.n_body_bytes)}};
   if (!record.key_name.empty()) fields.emplace_back("key", record.key_name);
   if (!record.body_hash.empty()) fields.emplace_back("body_hash", record.body_hash);
   if (!record.body_text.empty()) fields.emplace_back("body", record.body_text);
