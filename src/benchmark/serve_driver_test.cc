@@ -277,7 +277,7 @@ TEST_F(ServeDriver, MetricsAgreeWithTheRun) {
   const ServeSummary s = summarize(run);
   std::map<std::string, MetricFamily> families;
   for (MetricFamily& family : metrics.snapshot()) families[family.name] = family;
-  const auto sample = [&](const std::string& name) { return families.at("triptych:" + name).samples.at(0); };
+  const auto sample = [&](const std::string& name) { return families.at("triptych_" + name).samples.at(0); };
   const auto is = [](std::int64_t n) { return static_cast<double>(n); };
   EXPECT_EQ(sample("prompt_tokens_total").value, is(s.n_prompt_tokens));
   EXPECT_EQ(sample("generation_tokens_total").value, is(s.n_answer_tokens));
@@ -299,7 +299,7 @@ TEST_F(ServeDriver, MetricsAgreeWithTheRun) {
   EXPECT_EQ(sample("num_requests_running").value, 0);
   EXPECT_EQ(sample("num_preemptions_total").value, 0);
   double n_ends = 0;
-  for (const MetricSample& one : families.at("triptych:request_success_total").samples) n_ends += one.value;
+  for (const MetricSample& one : families.at("triptych_request_success_total").samples) n_ends += one.value;
   EXPECT_EQ(n_ends, 10);
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "base/log_event.h"
 #include "cli/commands.h"
 #include "cli/error_output.h"
 #include "cli/flags.h"
@@ -15,6 +16,7 @@
 #include "cli/json_output.h"
 #include "cli/prefix_cache_flags.h"
 #include "engine/engine.h"
+#include "server/fetch_url.h"
 #include "server/serve.h"
 
 namespace triptych::cli {
@@ -23,6 +25,7 @@ namespace {
 constexpr const char* kNetworkGroup = "Network";
 constexpr const char* kLoadGroup = "Load";
 constexpr const char* kAccessGroup = "Access";
+constexpr const char* kLogGroup = "Log";
 constexpr double kMiB = 1024.0 * 1024.0;
 
 struct ServeFlags {
@@ -46,6 +49,9 @@ struct ServeFlags {
   std::string api_key_file;
   std::string local_media;
   std::vector<std::string> allowed_origins;
+  std::vector<std::string> media_domains;
+  double media_timeout_s = 10;
+  std::string log_format = "text", log_requests = "off";
   bool json = false;
 
   void add_to(CLI::App& app);
@@ -91,6 +97,17 @@ void ServeFlags::add_to(CLI::App& app) {
   add(kAccessGroup, "--allowed-local-media-path", local_media,
       "Pictures of requests may be file URLs below this folder; links and .. do not leave it", "DIR")
       ->default_str("");
+  app.add_option(
+         "--allowed-media-domains", media_domains,
+         "Pictures of requests may be http and https URLs of this host: NAME, *.NAME or *, and :PORT for "
+         "another than 80 and 443; may be repeated. Only addresses of the public internet are asked")
+      ->expected(1)
+      ->take_all()
+      ->type_name("HOST")
+      ->group(kAccessGroup);
+  add(kAccessGroup, "--media-timeout", media_timeout_s,
+      "Seconds that fetching the pictures of a request may take", "S")
+      ->check(CLI::Range(0.1, 600.0).description(""));
   app.add_option("--allowed-origins", allowed_origins,
                  "Web pages of this origin may ask (CORS); * for any; may be repeated")
       ->expected(1)
@@ -116,6 +133,12 @@ void ServeFlags::add_to(CLI::App& app) {
       ->check(CLI::Range(0.0, 1e6).description(""));
   add(kLoadGroup, "--max-image-megapixels", max_image_megapixels, "Largest picture; more is 413", "MP")
       ->check(CLI::Range(0.001, 1000.0).description(""));
+  add(kLogGroup, "--log-format", log_format, "Lines on stderr: text, or json, an object each", "FORMAT")
+      ->check(CLI::IsMember({"text", "json"}).description(""));
+  add(kLogGroup, "--log-requests", log_requests,
+      "A line for each request: off; hash, which tells equal bodies; text, the bodies without pictures",
+      "WHAT")
+      ->check(CLI::IsMember({"off", "hash", "text"}).description(""));
   context.add_to(app);
   add_enforce_eager(app, replay_steps);
   add_json_flag(app, json, "Print one JSON object that says where the server listens");
@@ -142,6 +165,19 @@ server::ServeOptions ServeFlags::options() const {
   if (!local_media.empty() && !std::filesystem::is_directory(local_media))
     fail(ErrorCode::kNotFound, "--allowed-local-media-path: {} is no folder", local_media);
   out.service.media.local_root = local_media;
+  for (const std::string& domain : media_domains) try {
+      server::check_media_domain(domain);
+    } catch (const Error& error) {
+      fail(error.code(), "--allowed-media-domains {}", error.what());
+    }
+  out.service.fetch.domains = media_domains;
+  out.service.fetch.timeout = ms(media_timeout_s);
+  out.service.fetch.max_bytes = out.http.max_body_bytes;
+  out.service.fetch.max_all_bytes =
+      std::max<std::uint64_t>(out.http.max_all_bodies_bytes, out.http.max_body_bytes);
+  out.service.log_requests = log_requests == "hash"   ? server::LogRequests::kHash
+                             : log_requests == "text" ? server::LogRequests::kText
+                                                      : server::LogRequests::kOff;
   out.engine = context.engine_options();
   out.engine.replay_steps = replay_steps;
   out.engine.max_sequences = max_num_seqs;
@@ -160,6 +196,7 @@ server::ServeOptions ServeFlags::options() const {
 }
 
 int serve(const ServeFlags& flags) {
+  if (flags.log_format == "json") set_log_format(LogFormat::kJson);
   server::ServeOptions options = flags.options();
   static_cast<void>(flags.model.load_options());  // refuses a wrong word before the port is taken
   options.load = [&] {
@@ -177,8 +214,12 @@ int serve(const ServeFlags& flags) {
     }
     std::fflush(stdout);  // whoever started it may wait for this line
   };
-  options.on_drain = [quiet](std::size_t n) {
-    if (!quiet) std::fprintf(stderr, "triptych: shutting down, %zu requests to end\n", n);
+  options.on_drain = [quiet, json = flags.log_format == "json"](std::size_t n) {
+    if (json) {
+      log_event(LogLevel::kInfo, "shutting down", {{"requests", static_cast<std::int64_t>(n)}});
+    } else if (!quiet) {
+      std::fprintf(stderr, "triptych: shutting down, %zu requests to end\n", n);
+    }
   };
   server::serve(std::move(options));
   return kExitOk;

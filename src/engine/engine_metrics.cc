@@ -73,8 +73,8 @@ EngineMetrics::EngineMetrics(Metrics& m)
           m.histogram(id_of("request_prompt_tokens", "Tokens of a request's prompt."), kTokenBounds)),
       request_generation_tokens_(
           m.histogram(id_of("request_generation_tokens", "Tokens of a request's answer."), kTokenBounds)),
-      step_tokens_(m.histogram(id_of("iteration_tokens_total", "Tokens of a step, prompts and answers."),
-                               kStepBounds)),
+      step_tokens_(
+          m.histogram(id_of("iteration_tokens", "Tokens of a step, prompts and answers."), kStepBounds)),
       image_decode_s_(m.histogram(
           id_of("mm_media_decode_latency_seconds", "Time to read and decode a request's pictures."),
           kStageBounds)),

@@ -108,18 +108,18 @@ TEST_F(EngineMonitorTest, MetricsCountEndsByReason) {
   engine.step();
   std::map<std::string, MetricFamily> families;
   for (MetricFamily& family : metrics.snapshot()) families[family.name] = family;
-  EXPECT_EQ(families.at("triptych:num_requests_running").samples[0].value, 1);
+  EXPECT_EQ(families.at("triptych_num_requests_running").samples[0].value, 1);
   while (engine.has_work()) engine.step();
   for (MetricFamily& family : metrics.snapshot()) families[family.name] = family;
   std::map<std::string, double> ends;
-  for (const MetricSample& sample : families.at("triptych:request_success_total").samples)
+  for (const MetricSample& sample : families.at("triptych_request_success_total").samples)
     ends[sample.labels.at(0).second] = sample.value;
   EXPECT_EQ(ends, (std::map<std::string, double>{
                       {"stop", 0}, {"length", 1}, {"cancelled", 1}, {"timeout", 0}, {"error", 1}}));
-  EXPECT_EQ(families.at("triptych:time_to_first_token_seconds").samples[0].count, 2U);
-  EXPECT_EQ(families.at("triptych:kv_cache_usage_perc").samples[0].value, 0);
-  EXPECT_EQ(families.at("triptych:request_queue_time_seconds").samples[0].count, 3U);
-  EXPECT_GT(families.at("triptych:mm_preprocessing_total_latency_seconds").samples[0].value, 0);
+  EXPECT_EQ(families.at("triptych_time_to_first_token_seconds").samples[0].count, 2U);
+  EXPECT_EQ(families.at("triptych_kv_cache_usage_perc").samples[0].value, 0);
+  EXPECT_EQ(families.at("triptych_request_queue_time_seconds").samples[0].count, 3U);
+  EXPECT_GT(families.at("triptych_mm_preprocessing_total_latency_seconds").samples[0].value, 0);
 }
 
 TEST(PatchesOf, PixelsInEveryForm) {

@@ -1,12 +1,14 @@
 #include "engine/video_file.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <system_error>
+#include <utility>
 
 #include "base/error.h"
 #include "base/profile.h"
 #include "base/stopwatch.h"
-#include "media/image_decode.h"
 
 namespace triptych {
 namespace {
@@ -59,9 +61,40 @@ VideoFile VideoFile::open(const std::filesystem::path& path, const VideoLimits& 
   if (std::filesystem::is_directory(path, error)) {
     out.open_folder();
   } else {
-    out.open_file();
+    out.animation_ = MappedFile::open(path, limits.picture.max_file_bytes);
+    out.open_animation();
   }
   return out;
+}
+
+VideoFile VideoFile::of_bytes(std::vector<std::string> parts, const std::string& name,
+                              const VideoLimits& limits) {
+  const ProfileZone zone("image decode");
+  VideoFile out;
+  out.path_ = name;
+  out.limits_ = limits;
+  if (parts.empty()) fail(ErrorCode::kInvalidArgument, "{}: a video without frames", name);
+  out.parts_ = std::make_shared<const std::vector<std::string>>(std::move(parts));
+  if (out.is_animation()) {
+    out.open_animation();
+    return out;
+  }
+  for (const std::string& part : *out.parts_) {
+    const std::string frame = fmt::format("{}, frame {}", name, ++out.n_frames_);
+    out.check_size(probe_image(std::as_bytes(std::span(part)), limits.picture, frame), frame);
+  }
+  return out;
+}
+
+// The first frame's is that of all.
+void VideoFile::check_size(const ImageInfo& info, const std::string& name) {
+  if (width_px_ == 0) {
+    width_px_ = info.width_px;
+    height_px_ = info.height_px;
+  } else if (info.width_px != width_px_ || info.height_px != height_px_) {
+    fail(ErrorCode::kInvalidArgument, "{}: a frame of {}x{} pixels, the first of the video has {}x{}", name,
+         info.width_px, info.height_px, width_px_, height_px_);
+  }
 }
 
 void VideoFile::open_folder() {
@@ -81,22 +114,18 @@ void VideoFile::open_folder() {
   for (const std::string& name : names) {
     files_.push_back(path_ / name);
     const std::string file = files_.back().string();
-    const ImageInfo info = probe_image(
-        MappedFile::open(files_.back(), limits_.picture.max_file_bytes)->bytes(), limits_.picture, file);
-    if (files_.size() == 1) {
-      width_px_ = info.width_px;
-      height_px_ = info.height_px;
-    } else if (info.width_px != width_px_ || info.height_px != height_px_) {
-      fail(ErrorCode::kInvalidArgument, "{}: a frame of {}x{} pixels, the first of the video has {}x{}", file,
-           info.width_px, info.height_px, width_px_, height_px_);
-    }
+    const auto bytes = MappedFile::open(files_.back(), limits_.picture.max_file_bytes);
+    check_size(probe_image(bytes->bytes(), limits_.picture, file), file);
   }
   n_frames_ = files_.size();
 }
 
-void VideoFile::open_file() {
-  animation_ = MappedFile::open(path_, limits_.picture.max_file_bytes);
-  const AnimationInfo info = probe_animation(animation_->bytes(), limits_.picture, path_.string());
+std::span<const std::byte> VideoFile::animation_bytes() const {
+  return animation_ != nullptr ? animation_->bytes() : std::as_bytes(std::span(parts_->front()));
+}
+
+void VideoFile::open_animation() {
+  const AnimationInfo info = probe_animation(animation_bytes(), limits_.picture, path_.string());
   width_px_ = info.width_px;
   height_px_ = info.height_px;
   n_frames_ = info.durations_ms.size();
@@ -133,22 +162,27 @@ MediaInput VideoFile::read(const VideoSampling& sampling, const VideoOptions& op
                  .frames_per_s = chosen.frames_per_s,
                  .frame_times_s = chosen.times_s,
                  .name = path_.filename().string()};
-  if (animation_ != nullptr) {
-    out.frames = decode_frames(animation_->bytes(), limits_.picture, path_.string(), chosen.indices);
+  if (is_animation()) {
+    out.frames = decode_frames(animation_bytes(), limits_.picture, path_.string(), chosen.indices);
     out.decode_ms = watch.ms();
     return out;
   }
-  for (const int index : chosen.indices) {
-    const std::filesystem::path& file = files_[static_cast<std::size_t>(index)];
-    Image frame = decode_image(MappedFile::open(file, limits_.picture.max_file_bytes)->bytes(),
-                               limits_.picture, file.string());
-    if (frame.width_px != width_px_ || frame.height_px != height_px_)  // changed since it was opened
-      fail(ErrorCode::kInvalidFile, "{}: {}x{} pixels, expected {}x{}", file.string(), frame.width_px,
-           frame.height_px, width_px_, height_px_);
-    out.frames.push_back(std::move(frame));
-  }
+  for (const int index : chosen.indices) out.frames.push_back(read_frame(static_cast<std::size_t>(index)));
   out.decode_ms = watch.ms();
   return out;
+}
+
+Image VideoFile::read_frame(std::size_t index) const {
+  if (parts_)
+    return decode_image(std::as_bytes(std::span((*parts_)[index])), limits_.picture,
+                        fmt::format("{}, frame {}", path_.string(), index + 1));
+  const std::filesystem::path& file = files_[index];
+  Image frame = decode_image(MappedFile::open(file, limits_.picture.max_file_bytes)->bytes(), limits_.picture,
+                             file.string());
+  if (frame.width_px != width_px_ || frame.height_px != height_px_)  // changed since it was opened
+    fail(ErrorCode::kInvalidFile, "{}: {}x{} pixels, expected {}x{}", file.string(), frame.width_px,
+         frame.height_px, width_px_, height_px_);
+  return frame;
 }
 
 }  // namespace triptych

@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "engine/request.h"
 #include "io/mapped_file.h"
+#include "media/image_decode.h"
 #include "media/limits.h"
 #include "media/video_sampling.h"
 
@@ -41,6 +43,11 @@ class VideoFile {
   /// kUnsupported, kInvalidArgument for limits.
   static VideoFile open(const std::filesystem::path& path, const VideoLimits& limits = {});
 
+  /// One that came as bytes: an animation or a picture, or several pictures, its frames in order, all of one
+  /// size. `name` stands in error messages. Throws Error as above.
+  static VideoFile of_bytes(std::vector<std::string> parts, const std::string& name,
+                            const VideoLimits& limits = {});
+
   int n_frames() const noexcept { return static_cast<int>(n_frames_); }
   int width_px() const noexcept { return width_px_; }
   int height_px() const noexcept { return height_px_; }
@@ -54,13 +61,18 @@ class VideoFile {
  private:
   VideoFile() = default;
   void open_folder();
-  void open_file();
+  void open_animation();
+  void check_size(const ImageInfo& info, const std::string& name);
+  bool is_animation() const noexcept { return animation_ != nullptr || (parts_ && parts_->size() == 1); }
+  std::span<const std::byte> animation_bytes() const;
+  Image read_frame(std::size_t index) const;
 
   std::filesystem::path path_;
   VideoLimits limits_;
-  std::vector<std::filesystem::path> files_;     // of a folder
-  std::shared_ptr<const MappedFile> animation_;  // of a file
-  std::vector<int> durations_ms_;                // of an animation of several frames, as played
+  std::vector<std::filesystem::path> files_;               // of a folder
+  std::shared_ptr<const MappedFile> animation_;            // of a file
+  std::shared_ptr<const std::vector<std::string>> parts_;  // of bytes
+  std::vector<int> durations_ms_;                          // of an animation of several frames, as played
   std::size_t n_frames_ = 0;
   int width_px_ = 0, height_px_ = 0;
 };

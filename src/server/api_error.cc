@@ -98,7 +98,8 @@ HttpResponse ApiError::response(std::string_view path) const {
   HttpResponse out;
   out.status = status_;
   out.body = body(path);
-  if (status_ == 429 || status_ == 503) out.headers.emplace_back("Retry-After", status_ == 429 ? "1" : "5");
+  const int wait_s = retry_after_s_ > 0 ? retry_after_s_ : status_ == 429 ? 1 : 5;
+  if (status_ == 429 || status_ == 503) out.headers.emplace_back("Retry-After", std::to_string(wait_s));
   if (status_ == 401) out.headers.emplace_back("WWW-Authenticate", "Bearer");
   return out;
 }

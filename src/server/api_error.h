@@ -20,6 +20,9 @@ class ApiError : public Error {
   /// Of what JsonView throws about a document named `source`: the path becomes the param.
   static ApiError of_json(const Error& error, std::string_view source);
 
+  /// Seconds to wait, for Retry-After; else it is 1 for 429 and 5 for 503.
+  void set_retry_after(int seconds) noexcept { retry_after_s_ = seconds; }
+
   int status() const noexcept { return status_; }
   const std::string& param() const noexcept { return param_; }
   const std::string& error_code() const noexcept { return error_code_; }
@@ -34,6 +37,7 @@ class ApiError : public Error {
 
  private:
   int status_;
+  int retry_after_s_ = 0;  // 0: not said
   std::string error_code_;
   std::string param_;
 };

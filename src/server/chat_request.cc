@@ -36,6 +36,26 @@ std::string param_of(const JsonView& view) {
   return view.path().substr(std::string(kBodyName).size() + 2);  // "request: "
 }
 
+// One URL, or those of the frames: {"url", "fps", "max_frames"}, or the URL with these beside it.
+WirePart read_video(const JsonView& view, const JsonView& video) {
+  WirePart out;
+  out.kind = ContentPart::Kind::kVideo;
+  const bool is_object = video.is_object();
+  const JsonView url = is_object ? video.at("url") : video;
+  const JsonView& options = is_object ? video : view;
+  out.param = param_of(url);
+  if (url.is_string()) {
+    out.url = url.as_string();
+  } else {
+    for (const JsonView& frame : url.items()) out.frame_urls.push_back(frame.as_string());
+    if (out.frame_urls.empty()) url.fail_expected("at least one frame");
+  }
+  if (const auto fps = options.find("fps")) out.video.source_frames_per_s = fps->as_double(1e-3, 1e3);
+  if (const auto most = options.find("max_frames"))
+    out.video.max_frames = static_cast<int>(most->as_int(1, 65536));
+  return out;
+}
+
 WirePart read_part(const JsonView& view) {
   WirePart out;
   const std::string type = view.at("type").as_string();
@@ -55,8 +75,10 @@ WirePart read_part(const JsonView& view) {
       detail->fail_expected("auto, low or high");
     return out;
   }
+  if (type == "video_url") return read_video(view, view.at("video_url"));
+  if (type == "video") return read_video(view, view.at("video"));  // as Qwen's own code names it
   throw ApiError(400, "unsupported_value",
-                 fmt::format("{}: parts of type text and image_url are taken, got \"{}\"",
+                 fmt::format("{}: parts of type text, image_url and video_url are taken, got \"{}\"",
                              param_of(view) + ".type", type.substr(0, 64)),
                  param_of(view) + ".type");
 }

@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "engine/video_file.h"
 #include "server/request_fields.h"
 #include "text/chat_template.h"
 
@@ -15,9 +17,13 @@ namespace triptych::server {
 struct WirePart {
   ContentPart::Kind kind = ContentPart::Kind::kText;
   std::string text = {};    // of kText
-  std::string url = {};     // of kImage: a data URL as a rule
+  std::string url = {};     // of kImage and kVideo: a data URL as a rule
   std::string detail = {};  // "auto", "low", "high"
-  std::string param = {};   // "messages[0].content[1].image_url.url"
+  // Of kVideo: an animation's URL, or those of its frames; `url` is empty then.
+  std::vector<std::string> frame_urls = {};
+  VideoOptions video = {};
+  std::string param = {};                           // "messages[0].content[1].image_url.url"
+  std::shared_ptr<const std::string> fetched = {};  // what stands behind the URL, when it was fetched already
 };
 
 struct WireMessage {

@@ -1,4 +1,4 @@
-// What an engine has done so far.
+// What an engine has done so far, beside what its metrics show.
 #pragma once
 
 #include <cstddef>
@@ -7,10 +7,8 @@
 namespace triptych::server {
 
 struct EngineCounts {
-  std::size_t n_waiting = 0, n_running = 0;
   std::int64_t n_steps = 0;
   double step_s = 0;  // of all steps together
-  std::int64_t n_preemptions = 0;
   std::int64_t n_media_encoded = 0;
   std::size_t kv_cache_bytes = 0;
 };

@@ -1,9 +1,8 @@
 #include "server/engine_loop.h"
 
-#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -24,20 +23,18 @@ double seconds_since(Clock::time_point begin) {
 }  // namespace
 
 struct EngineLoop::Impl {
-  struct Waiting {
+  struct Submitted {
     Ticket ticket = 0;
     PreparedRequest request;
     SamplingParams params;
     std::shared_ptr<AnswerSink> sink;
-    Clock::time_point since;
   };
-  struct Running {
+  struct Open {
     Ticket ticket = 0;
     std::shared_ptr<AnswerSink> sink;
   };
 
-  Impl(LoadedModel& model, const EngineOptions& options)
-      : engine(model, options), max_running(static_cast<std::size_t>(options.max_sequences)) {
+  Impl(LoadedModel& model, const EngineOptions& options) : engine(model, options) {
     counts.kv_cache_bytes = engine.kv_cache_bytes();
     thread = std::thread([this] { run(); });
   }
@@ -53,35 +50,23 @@ struct EngineLoop::Impl {
 
   void run() {
     for (;;) {
-      std::vector<Waiting> next;
+      std::vector<Submitted> next;
       std::vector<Ticket> cancelled;
-      std::vector<Waiting> dropped;
       {
         std::unique_lock lock(mutex);
-        work.wait(lock, [&] { return stopping || !waiting.empty() || !cancels.empty() || !running.empty(); });
-        if (stopping) {
-          for (auto& [key, one] : waiting) dropped.push_back(std::move(one));
-          waiting.clear();
-        }
+        work.wait(lock, [&] { return stopping || !submitted.empty() || !cancels.empty() || !open.empty(); });
+        std::swap(next, submitted);
         std::swap(cancelled, cancels);
-        for (const Ticket ticket : cancelled)
-          for (auto it = waiting.begin(); it != waiting.end(); ++it)
-            if (it->second.ticket == ticket) {
-              dropped.push_back(std::move(it->second));
-              waiting.erase(it);
-              break;
-            }
-        while (!waiting.empty() && running.size() + next.size() < max_running) {
-          next.push_back(std::move(waiting.begin()->second));
-          waiting.erase(waiting.begin());
-        }
-        counts.n_waiting = waiting.size();
       }
-      for (Waiting& one : dropped) end(*one.sink, cancelled_result());
-      for (Waiting& one : next) start(std::move(one));
-      for (const Ticket ticket : cancelled) cancel_running(ticket);
+      for (Submitted& one : next)
+        if (stopping) {
+          end(*one.sink, cancelled_result());
+        } else {
+          start(std::move(one));
+        }
+      for (const Ticket ticket : cancelled) cancel_open(ticket);
       if (stopping) {
-        for (auto& [id, one] : running) engine.cancel(id);
+        for (auto& [id, one] : open) engine.cancel(id);
         while (engine.has_work()) step();
         return;
       }
@@ -96,8 +81,8 @@ struct EngineLoop::Impl {
     return out;
   }
 
-  void cancel_running(Ticket ticket) {
-    for (const auto& [id, one] : running)
+  void cancel_open(Ticket ticket) {
+    for (const auto& [id, one] : open)
       if (one.ticket == ticket) engine.cancel(id);
   }
 
@@ -114,10 +99,10 @@ struct EngineLoop::Impl {
     tell([&] { sink.done(std::move(result)); });
   }
 
-  void start(Waiting one) {
+  void start(Submitted one) {
     try {
       const RequestId id = engine.submit(std::move(one.request), one.params);
-      running[id] = {one.ticket, one.sink};
+      open[id] = {one.ticket, one.sink};
     } catch (const Error& error) {
       tell([&] { one.sink->refused(error); });
       return;
@@ -126,7 +111,6 @@ struct EngineLoop::Impl {
       tell([&] { one.sink->refused(error); });
       return;
     }
-    tell([&] { one.sink->started(seconds_since(one.since)); });
   }
 
   void step() {
@@ -142,21 +126,21 @@ struct EngineLoop::Impl {
   }
 
   void pass_on(const StepOutput& out) {
-    const auto found = running.find(out.id);
-    if (found == running.end()) {
+    const auto found = open.find(out.id);
+    if (found == open.end()) {
       if (out.finish_reason) engine.take_result(out.id);
       return;
     }
     const std::shared_ptr<AnswerSink> sink = found->second.sink;
     for (const TokenEvent& event : out.events) tell([&] { sink->token(event); });
     if (!out.finish_reason) return;
-    running.erase(found);
+    open.erase(found);
     if (auto result = engine.take_result(out.id)) end(*sink, std::move(*result));
   }
 
   // After a fault that is nobody's in particular every answer ends, and the engine goes on with later ones.
   void fail_all(const std::string& message) {
-    const auto all = std::exchange(running, {});
+    const auto all = std::exchange(open, {});
     for (const auto& [id, one] : all) {
       engine.cancel(id);
       GenerationResult result;
@@ -168,26 +152,23 @@ struct EngineLoop::Impl {
 
   void note_counts() {
     const std::lock_guard lock(mutex);
-    counts.n_running = running.size();
     counts.n_steps = n_steps;
     counts.step_s = step_s;
-    counts.n_preemptions = engine.n_preemptions();
     counts.n_media_encoded = engine.n_media_encoded();
   }
 
   Engine engine;
-  const std::size_t max_running;
-  std::unordered_map<RequestId, Running> running;  // engine's thread only, as the counts of steps
+  std::unordered_map<RequestId, Open> open;  // engine's thread only, as the counts of steps
   std::int64_t n_steps = 0;
   double step_s = 0;
 
   std::mutex mutex;
   std::condition_variable work;
-  std::map<std::pair<int, Ticket>, Waiting> waiting;
+  std::vector<Submitted> submitted;
   std::vector<Ticket> cancels;
   Ticket next_ticket = 1;
   EngineCounts counts;
-  bool stopping = false;
+  std::atomic<bool> stopping = false;
   std::thread thread;
 };
 
@@ -195,7 +176,7 @@ EngineLoop::EngineLoop(LoadedModel& model, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(model, options)) {}
 EngineLoop::~EngineLoop() = default;
 
-EngineLoop::Ticket EngineLoop::submit(PreparedRequest request, SamplingParams params, int priority,
+EngineLoop::Ticket EngineLoop::submit(PreparedRequest request, SamplingParams params,
                                       std::shared_ptr<AnswerSink> sink) {
   Ticket ticket = 0;
   {
@@ -206,10 +187,7 @@ EngineLoop::Ticket EngineLoop::submit(PreparedRequest request, SamplingParams pa
       return 0;
     }
     ticket = impl_->next_ticket++;
-    impl_->waiting.emplace(
-        std::pair(priority, ticket),
-        Impl::Waiting{ticket, std::move(request), std::move(params), std::move(sink), Clock::now()});
-    impl_->counts.n_waiting = impl_->waiting.size();
+    impl_->submitted.push_back({ticket, std::move(request), std::move(params), std::move(sink)});
   }
   impl_->work.notify_one();
   return ticket;
@@ -226,6 +204,8 @@ void EngineLoop::cancel(Ticket ticket) {
 }
 
 std::int64_t EngineLoop::max_context_tokens() const noexcept { return impl_->engine.max_context_tokens(); }
+
+bool EngineLoop::has_media_rows(const MediaItem& item) const { return impl_->engine.has_media_rows(item); }
 
 EngineCounts EngineLoop::counts() const {
   const std::lock_guard lock(impl_->mutex);

@@ -16,8 +16,6 @@ namespace triptych::server {
 class AnswerSink {
  public:
   virtual ~AnswerSink() = default;
-  /// The engine has begun with it, `queue_s` after it was submitted.
-  virtual void started(double queue_s) = 0;
   virtual void token(const TokenEvent& event) = 0;
   virtual void done(GenerationResult result) = 0;
   /// The engine does not take it.
@@ -35,14 +33,15 @@ class EngineLoop {
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
-  /// Queues a request; those of a lower `priority` go first, then the earlier. Any thread.
-  Ticket submit(PreparedRequest request, SamplingParams params, int priority,
-                std::shared_ptr<AnswerSink> sink);
+  /// Hands a request to the engine, where it waits as its QueueOptions say. Any thread.
+  Ticket submit(PreparedRequest request, SamplingParams params, std::shared_ptr<AnswerSink> sink);
   /// Cancels what has not ended and ends the thread; what is submitted later is refused.
   void stop();
   /// Ends it within a step; one that has ended is left alone. Any thread.
   void cancel(Ticket ticket);
   std::int64_t max_context_tokens() const noexcept;
+  /// See Engine::has_media_rows. Any thread.
+  bool has_media_rows(const MediaItem& item) const;
   EngineCounts counts() const;
 
  private:

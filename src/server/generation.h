@@ -31,10 +31,12 @@ class AnswerWriter {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  /// `received`: when the request was whole. `on_end` is called once, when all answers have ended.
+  using OnResults = std::function<void(const std::vector<GenerationResult>&)>;
+  /// `received`: when the request was whole. `on_results` is called once, when all answers have ended and
+  /// before the client hears it.
   Generation(std::shared_ptr<Exchange> exchange, std::unique_ptr<AnswerWriter> writer,
              std::shared_ptr<ModelHost> host, ServerMetrics& metrics,
-             std::chrono::steady_clock::time_point received, std::function<void()> on_end);
+             std::chrono::steady_clock::time_point received, OnResults on_results);
   ~Generation();
 
   struct Answer {
@@ -46,7 +48,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   class Sink;
-  void started(double queue_s);
   void token(std::size_t answer, const TokenEvent& event);
   void done(std::size_t answer, GenerationResult result);
   void fail_with(const ApiError& error);
@@ -57,7 +58,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::shared_ptr<ModelHost> host_;
   ServerMetrics& metrics_;
   const std::chrono::steady_clock::time_point received_;
-  std::function<void()> on_end_;
+  OnResults on_results_;
 
   std::mutex mutex_;  // of the tickets
   std::vector<EngineLoop::Ticket> tickets_;
@@ -65,7 +66,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
   // Engine's thread only.
   std::vector<GenerationResult> results_;
-  std::vector<std::chrono::steady_clock::time_point> last_token_;
   std::size_t n_open_ = 0;
   bool failed_ = false;
 };

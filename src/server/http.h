@@ -1,6 +1,7 @@
 // What a request and its answer are to whoever answers: free of sockets. http_server.h carries them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,11 @@ struct HttpResponse {
 /// "OK" of 200; "Unknown" for a status that this program never gives.
 std::string_view reason_phrase(int status) noexcept;
 
+/// Tokens of a request and of all answers to it.
+struct AnswerCounts {
+  std::int64_t n_prompt_tokens = 0, n_image_tokens = 0, n_cached_tokens = 0, n_answer_tokens = 0;
+};
+
 /// One request that waits for its answer: either respond(), or start_stream(), send() and end_stream(). Any
 /// thread may call; nothing here waits for the client.
 class Exchange {
@@ -50,6 +56,8 @@ class Exchange {
   /// Called once when the client leaves before the answer has ended: on the network thread, or at once when
   /// it has left already. It may not wait.
   virtual void on_disconnect(std::function<void()> callback) = 0;
+  /// What its answers took, before the last of them ends; for whoever keeps a record.
+  virtual void note(const AnswerCounts&) {}
 };
 
 /// Answers requests. Both functions are called on the network thread and may not wait.

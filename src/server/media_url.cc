@@ -61,6 +61,23 @@ std::string decode_base64_text(std::string_view text) {
   return std::move(*bytes);
 }
 
+std::vector<std::string> parse_video_data_url(std::string_view url) {
+  constexpr std::string_view kFrames = "data:video/jpeg;base64,";
+  std::vector<std::string> out;
+  if (!starts_with_word(url, kFrames)) {
+    out.push_back(parse_data_url(url).bytes);
+    return out;
+  }
+  url.remove_prefix(kFrames.size());
+  for (;;) {
+    const std::size_t comma = url.find(',');
+    out.push_back(decode_base64_text(url.substr(0, comma)));
+    if (out.back().empty()) fail(ErrorCode::kInvalidArgument, "frame {} of the video is empty", out.size());
+    if (comma == std::string_view::npos) return out;
+    url.remove_prefix(comma + 1);
+  }
+}
+
 DataUrl parse_data_url(std::string_view url) {
   if (!is_data_url(url))
     fail(ErrorCode::kInvalidArgument, "expected a data URL such as data:image/png;base64,...");

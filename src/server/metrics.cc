@@ -1,131 +1,154 @@
 #include "server/metrics.h"
 
-#include <fmt/core.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
-#include <algorithm>
+#include <fstream>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_metrics.h"
+#include "server/metrics_text.h"
 
 namespace triptych::server {
 namespace {
 
-constexpr std::array kShort_s = {0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,
-                                 0.25,  0.5,   1.0,   2.5,  5.0,  10.0, 20.0, 40.0, 80.0};
-constexpr std::array kLong_s = {0.01, 0.05, 0.1,  0.25, 0.5,  1.0,   2.5,
-                                5.0,  10.0, 20.0, 40.0, 80.0, 160.0, 640.0};
+// As the engine's stages of pictures.
+const std::vector<double> kStage_s = {.0005, .001, .0025, .005, .01, .025, .05, .1,
+                                      .25,   .5,   1,     2.5,  5,   10,   30};
+const std::vector<double> kHttp_s = {.001, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300};
+const std::vector<double> kBytes = {1e3, 1e4, 1e5, 1e6, 1e7, 1e8};
+const std::vector<double> kAnswers = {1, 2, 5, 10, 20, 50, 100};
+const std::vector<double> kTokens = {1,   2,    5,    10,   20,    50,    100,   200,
+                                     500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
 
-void head(std::string& out, std::string_view name, std::string_view kind, std::string_view help) {
-  out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, kind);
+MetricId id_of(std::string_view name, std::string help) {
+  return {std::string(kMetricPrefix) + std::string(name), std::move(help)};
 }
 
-template <typename T>
-void value(std::string& out, std::string_view name, std::string_view kind, std::string_view help, T now) {
-  head(out, name, kind, help);
-  out += fmt::format("{} {}\n", name, now);
+// Numbers that others count, as they are now.
+class Moments {
+ public:
+  template <typename T>
+  void counter(std::string_view name, std::string help, T value) {
+    add(id_of(name, std::move(help)), MetricKind::kCounter, static_cast<double>(value));
+  }
+  template <typename T>
+  void gauge(std::string_view name, std::string help, T value) {
+    add(id_of(name, std::move(help)), MetricKind::kGauge, static_cast<double>(value));
+  }
+  void add(MetricId id, MetricKind kind, double value) {
+    families.push_back({std::move(id.name),
+                        std::move(id.help),
+                        kind,
+                        {},
+                        {{.labels = std::move(id.labels), .value = value, .buckets = {}, .count = 0}}});
+  }
+  std::vector<MetricFamily> families;
+};
+
+// Of the process, under the names that Prometheus' own clients give them.
+void add_process(Moments& out) {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) == 0) {
+    const auto seconds = [](const timeval& t) {
+      return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+    };
+    out.add({"process_cpu_seconds_total", "Processor time of this process."}, MetricKind::kCounter,
+            seconds(usage.ru_utime) + seconds(usage.ru_stime));
+  }
+  std::ifstream in("/proc/self/statm");
+  double n_virtual = 0, n_resident = 0;
+  if (!(in >> n_virtual >> n_resident)) return;
+  const auto page = static_cast<double>(sysconf(_SC_PAGESIZE));
+  out.add({"process_resident_memory_bytes", "Memory of this process that is in use."}, MetricKind::kGauge,
+          n_resident * page);
+  out.add({"process_virtual_memory_bytes", "Address space of this process."}, MetricKind::kGauge,
+          n_virtual * page);
 }
 
 }  // namespace
 
-LatencyHistogram::LatencyHistogram(std::span<const double> bounds)
-    : bounds_(bounds), buckets_(bounds.size() + 1) {}
-
-void LatencyHistogram::observe(double value) noexcept {
-  if (!(value == value)) return;
-  const auto at = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
-  buckets_[static_cast<std::size_t>(at)].fetch_add(1, std::memory_order_relaxed);
-  double before = sum_.load(std::memory_order_relaxed);
-  while (!sum_.compare_exchange_weak(before, before + value, std::memory_order_relaxed)) {
-  }
-}
-
-void LatencyHistogram::write(std::string& out, std::string_view name) const {
-  std::uint64_t count = 0;
-  for (std::size_t i = 0; i < bounds_.size(); ++i) {
-    count += buckets_[i].load(std::memory_order_relaxed);
-    out += fmt::format("{}_bucket{{le=\"{}\"}} {}\n", name, bounds_[i], count);
-  }
-  count += buckets_.back().load(std::memory_order_relaxed);
-  out += fmt::format("{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, count,
-                     sum_.load(std::memory_order_relaxed));
-}
-
 ServerMetrics::ServerMetrics()
-    : time_to_first_token(kShort_s),
-      inter_token_latency(kShort_s),
-      e2e_latency(kLong_s),
-      queue_time(kLong_s),
-      image_decode(kShort_s),
-      prepare(kShort_s),
-      image_encode(kShort_s),
-      prefill(kLong_s),
-      decode(kLong_s) {}
+    : images_(registry_.counter(id_of("images_total", "Pictures that were decoded."))),
+      image_bytes_(registry_.counter(id_of("image_bytes_total", "Bytes of pictures as they were sent."))),
+      preprocessed_(registry_.counter(
+          id_of("images_preprocessed_total",
+                "Pictures that were resized and normalised: not those found in the visual cache."))),
+      image_tokens_(registry_.counter(
+          id_of("image_tokens_total", "Tokens of prompts that stood for pictures, of ended answers."))),
+      download_s_(registry_.histogram(
+          id_of("mm_media_download_latency_seconds", "Time to fetch a picture from another host."),
+          kStage_s)),
+      download_bytes_(registry_.histogram(
+          id_of("mm_media_download_bytes", "Bytes of a picture fetched from another host."), kBytes)),
+      resolve_s_(registry_.histogram(
+          id_of("mm_resolve_items_latency_seconds", "Time to fetch and decode all pictures of a request."),
+          kStage_s)),
+      prepare_s_(registry_.histogram(
+          id_of("request_prepare_time_seconds",
+                "Time to render and tokenize a request, and to resize and normalise its pictures."),
+          kStage_s)),
+      n_answers_(
+          registry_.histogram(id_of("request_params_n", "Answers that a request asks for."), kAnswers)),
+      max_tokens_(registry_.histogram(
+          id_of("request_params_max_tokens", "Tokens that an answer may have, where the request says it."),
+          kTokens)) {}
 
-void ServerMetrics::count_finished(std::string_view reason) {
-  const std::lock_guard lock(mutex_);
-  ++finished_[std::string(reason)];
+void ServerMetrics::count_http(std::string_view route, int status, double seconds) {
+  MetricId id = id_of("http_requests_total", "HTTP requests by route and status.");
+  id.labels = {{"route", std::string(route)}, {"status", std::to_string(status)}};
+  registry_.counter(id).add(1);
+  MetricId time =
+      id_of("http_request_duration_seconds", "Time from a whole HTTP request to the end of its answer.");
+  time.labels = {{"route", std::string(route)}};
+  registry_.histogram(time, kHttp_s).observe(seconds);
 }
 
-void ServerMetrics::count_http(std::string_view route, int status) {
-  const std::lock_guard lock(mutex_);
-  ++http_[{std::string(route), status}];
+void ServerMetrics::count_image(std::uint64_t n_bytes) {
+  images_.add(1);
+  image_bytes_.add(static_cast<double>(n_bytes));
 }
+
+void ServerMetrics::count_preprocessed() { preprocessed_.add(1); }
+
+void ServerMetrics::prepared(double media_s, std::size_t n_media, double prepare_s) {
+  if (n_media > 0) resolve_s_.observe(media_s);
+  prepare_s_.observe(prepare_s);
+}
+
+void ServerMetrics::downloaded(double seconds, std::uint64_t n_bytes) {
+  download_s_.observe(seconds);
+  download_bytes_.observe(static_cast<double>(n_bytes));
+}
+
+void ServerMetrics::asked(std::size_t n_answers, std::int64_t max_tokens) {
+  n_answers_.observe(static_cast<double>(n_answers));
+  if (max_tokens > 0) max_tokens_.observe(static_cast<double>(max_tokens));
+}
+
+void ServerMetrics::count_image_tokens(std::int64_t n) { image_tokens_.add(static_cast<double>(n)); }
 
 std::string ServerMetrics::text(const Moment& now) const {
-  std::string out;
-  const auto counter = [&](std::string_view name, std::string_view help, auto n) {
-    value(out, name, "counter", help, n);
-  };
-  const auto gauge = [&](std::string_view name, std::string_view help, auto n) {
-    value(out, name, "gauge", help, n);
-  };
-  const auto histogram = [&](std::string_view name, std::string_view help, const LatencyHistogram& of) {
-    head(out, name, "histogram", help);
-    of.write(out, name);
-  };
-  head(out, "triptych_build_info", "gauge", "The version that runs.");
-  out += fmt::format("triptych_build_info{{version=\"{}\"}} 1\n", now.version);
-  counter("triptych_prompt_tokens_total", "Tokens of prompts, pictures included.", prompt_tokens.load());
-  counter("triptych_generation_tokens_total", "Tokens of answers.", generation_tokens.load());
-  counter("triptych_image_tokens_total", "Tokens of prompts that stood for pictures.", image_tokens.load());
-  counter("triptych_prompt_tokens_cached_total", "Tokens of prompts found in the prefix cache.",
-          cached_tokens.load());
-  counter("triptych_images_total", "Pictures that were decoded.", images.load());
-  counter("triptych_image_bytes_total", "Bytes of pictures as they were sent.", image_bytes.load());
-  counter("triptych_images_encoded_total", "Pictures that the tower has seen.", now.engine.n_media_encoded);
-  counter("triptych_preemptions_total", "Sequences that gave back their cache and were computed again.",
-          now.engine.n_preemptions);
-  counter("triptych_steps_total", "Steps of the engine.", now.engine.n_steps);
-  counter("triptych_step_seconds_total", "Seconds spent in steps.", now.engine.step_s);
-  gauge("triptych_num_requests_preparing", "Requests whose pictures are decoded and resized.",
-        now.n_preparing);
-  gauge("triptych_num_requests_waiting", "Requests that wait for a place in the batch.",
-        now.engine.n_waiting);
-  gauge("triptych_num_requests_running", "Requests in the batch.", now.engine.n_running);
-  gauge("triptych_kv_cache_bytes", "Memory of the key/value cache.", now.engine.kv_cache_bytes);
-  gauge("triptych_http_connections", "Open connections.", now.n_connections);
-  counter("triptych_http_connections_total", "Connections that were accepted.", now.n_accepted);
-  counter("triptych_http_connections_refused_total", "Connections over the limit.", now.n_refused);
-  counter("triptych_slow_readers_total", "Clients that were dropped because they did not read.",
-          now.n_slow_readers);
-  histogram("triptych_time_to_first_token_seconds", "From the whole request to the first token.",
-            time_to_first_token);
-  histogram("triptych_inter_token_latency_seconds", "Between two tokens of an answer.", inter_token_latency);
-  histogram("triptych_e2e_request_latency_seconds", "From the whole request to the end of the answer.",
-            e2e_latency);
-  histogram("triptych_request_queue_time_seconds", "From a prepared request to its first step.", queue_time);
-  histogram("triptych_image_decode_seconds", "Decoding one picture.", image_decode);
-  histogram("triptych_prepare_seconds", "Rendering, tokenizing and resizing of one request.", prepare);
-  histogram("triptych_image_encode_seconds", "Tower and projector for the pictures of one request.",
-            image_encode);
-  histogram("triptych_request_prefill_time_seconds", "The steps that read the prompt.", prefill);
-  histogram("triptych_request_decode_time_seconds", "The steps behind the prompt.", decode);
-  const std::lock_guard lock(mutex_);
-  head(out, "triptych_request_success_total", "counter", "Answers by how they ended.");
-  for (const auto& [reason, n] : finished_)
-    out += fmt::format("triptych_request_success_total{{finished_reason=\"{}\"}} {}\n", reason, n);
-  head(out, "triptych_http_requests_total", "counter", "HTTP requests by route and status.");
-  for (const auto& [key, n] : http_)
-    out += fmt::format("triptych_http_requests_total{{route=\"{}\",status=\"{}\"}} {}\n", key.first,
-                       key.second, n);
-  return out;
+  Moments out;
+  MetricId build = id_of("build_info", "The version that runs.");
+  build.labels = {{"version", now.version}};
+  out.add(std::move(build), MetricKind::kGauge, 1);
+  for (MetricFamily& family : registry_.snapshot()) out.families.push_back(std::move(family));
+  out.counter("images_encoded_total", "Pictures that the tower has seen.", now.engine.n_media_encoded);
+  out.counter("steps_total", "Steps of the engine.", now.engine.n_steps);
+  out.counter("step_seconds_total", "Seconds spent in steps.", now.engine.step_s);
+  out.gauge("kv_cache_bytes", "Memory of the key/value cache.", now.engine.kv_cache_bytes);
+  out.gauge("num_requests_preparing", "Requests whose pictures are decoded and resized.", now.n_preparing);
+  out.gauge("num_requests_in_flight", "Requests from their first byte of work to the end of their answers.",
+            now.n_in_flight);
+  out.gauge("http_connections", "Open connections.", now.n_connections);
+  out.counter("http_connections_total", "Connections that were accepted.", now.n_accepted);
+  out.counter("http_connections_refused_total", "Connections over the limit.", now.n_refused);
+  out.counter("slow_readers_total", "Clients that were dropped because they did not read.",
+              now.n_slow_readers);
+  add_process(out);
+  return metrics_text(out.families);
 }
 
 }  // namespace triptych::server

@@ -1,10 +1,15 @@
 #include "server/prepare.h"
 
+#include <algorithm>
 #include <chrono>
 #include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "engine/video_file.h"
 #include "media/image_decode.h"
+#include "server/fetch_url.h"
 #include "server/local_media.h"
 #include "server/media_url.h"
 #include "unicode/utf8.h"
@@ -38,27 +43,68 @@ ApiError media_error(const Error& error, const std::string& param) {
   }
 }
 
-// What the part's URL stands for.
-std::string bytes_of(const PrepareContext& context, const WirePart& part) {
+// What a URL of a part stands for.
+template <typename Parse>
+auto read_url(const PrepareContext& context, const std::string& url, const std::string& param, Parse parse)
+    -> decltype(parse(url)) {
   const std::filesystem::path& root = context.rules.local_root;
   try {
-    if (is_file_url(part.url) && !root.empty())
-      return read_local_media(root, path_of_file_url(part.url), DecodeLimits().max_file_bytes);
-    if (is_data_url(part.url)) return parse_data_url(part.url).bytes;
+    if (is_file_url(url) && !root.empty())
+      return {read_local_media(root, path_of_file_url(url), DecodeLimits().max_file_bytes)};
+    if (is_data_url(url)) return parse(url);
   } catch (const Error& error) {
     const bool is_type = error.code() == ErrorCode::kUnsupported;
-    throw ApiError(is_type ? 415 : 400, "invalid_image", error.what(), part.param);
+    throw ApiError(is_type ? 415 : 400, "invalid_image", error.what(), param);
   }
-  const bool names_place = part.url.find("://") < 16;
+  const bool names_place = url.find("://") < 16;
   throw ApiError(400, names_place ? "url_not_allowed" : "invalid_value",
-                 names_place ? "this server does not read pictures from there; send the picture as a data URL"
-                             : "expected a data URL such as data:image/png;base64,...",
-                 part.param);
+                 names_place ? kPlaceNotAllowed : "expected a data URL such as data:image/png;base64,...",
+                 param);
+}
+
+std::string bytes_of(const PrepareContext& context, const std::string& url, const std::string& param) {
+  return read_url(context, url, param, [](const std::string& text) { return parse_data_url(text).bytes; });
+}
+
+std::vector<std::string> parts_of_video(const PrepareContext& context, const WirePart& part) {
+  if (part.fetched) return {*part.fetched};
+  if (part.frame_urls.empty()) return read_url(context, part.url, part.param, parse_video_data_url);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < part.frame_urls.size(); ++i)
+    out.push_back(bytes_of(context, part.frame_urls[i], fmt::format("{}[{}]", part.param, i)));
+  return out;
+}
+
+MediaInput decode_video(const PrepareContext& context, const WirePart& part, std::size_t number,
+                        std::uint64_t& n_pixels) {
+  const ModelInfo& info = context.model.info();
+  try {
+    check_takes_videos(info);
+  } catch (const Error& error) {
+    throw ApiError::of(error, part.param);
+  }
+  std::vector<std::string> parts = parts_of_video(context, part);
+  std::uint64_t n_bytes = 0;
+  for (const std::string& one : parts) n_bytes += one.size();
+  VideoLimits limits;
+  limits.picture.max_pixels = context.rules.max_image_pixels;
+  limits.max_pixels = context.rules.max_request_pixels - std::min(n_pixels, context.rules.max_request_pixels);
+  try {
+    const VideoFile video = VideoFile::of_bytes(std::move(parts), "video " + std::to_string(number), limits);
+    MediaInput out = video.read(info.video_sampling, part.video);
+    n_pixels += static_cast<std::uint64_t>(video.width_px()) * static_cast<std::uint64_t>(video.height_px()) *
+                out.frames.size();
+    context.metrics.count_image(n_bytes);
+    return out;
+  } catch (const Error& error) {
+    throw media_error(error, part.param);
+  }
 }
 
 MediaInput decode(const PrepareContext& context, const WirePart& part, std::size_t number,
                   std::uint64_t& n_pixels) {
-  const std::string data = bytes_of(context, part);
+  const std::string own = part.fetched ? std::string() : bytes_of(context, part.url, part.param);
+  const std::string& data = part.fetched ? *part.fetched : own;
   const std::string name = "image " + std::to_string(number);
   DecodeLimits limits;
   limits.max_pixels = context.rules.max_image_pixels;
@@ -72,9 +118,8 @@ MediaInput decode(const PrepareContext& context, const WirePart& part, std::size
            context.rules.max_request_pixels);
     MediaInput out;
     out.frames.push_back(decode_image(bytes, limits, name));
-    context.metrics.image_decode.observe(seconds_since(begin));
-    ++context.metrics.images;
-    context.metrics.image_bytes += data.size();
+    out.decode_ms = seconds_since(begin) * 1e3;
+    context.metrics.count_image(data.size());
     return out;
   } catch (const Error& error) {
     throw media_error(error, part.param);
@@ -82,6 +127,24 @@ MediaInput decode(const PrepareContext& context, const WirePart& part, std::size
 }
 
 }  // namespace
+
+bool names_hosts(const ChatWire& wire) {
+  for (const WireMessage& message : wire.messages)
+    for (const WirePart& part : message.parts)
+      if (part.kind != ContentPart::Kind::kText && is_fetch_url(part.url)) return true;
+  return false;
+}
+
+void fetch_media(const PrepareContext& context, const MediaFetcher& fetcher, MediaFetcher::Budget& budget,
+                 ChatWire& wire) {
+  for (WireMessage& message : wire.messages)
+    for (WirePart& part : message.parts) {
+      if (part.kind == ContentPart::Kind::kText || !is_fetch_url(part.url)) continue;
+      const auto begin = Clock::now();
+      part.fetched = std::make_shared<const std::string>(fetcher.fetch(part.url, part.param, budget));
+      context.metrics.downloaded(seconds_since(begin), part.fetched->size());
+    }
+}
 
 PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire) {
   if (wire.tools && !context.model.chat_template().capabilities().tools)
@@ -95,6 +158,7 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
   request.template_variables = wire.template_variables;
   std::uint64_t n_pixels = 0;
   std::size_t n_low = 0;
+  const auto media_begin = Clock::now();
   for (const WireMessage& message : wire.messages) {
     ChatMessage& out = request.messages.emplace_back();
     out.role = message.role;
@@ -105,7 +169,8 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
       out.parts.push_back({.kind = part.kind, .text = part.text});
       if (part.kind == ContentPart::Kind::kText) continue;
       check_cancelled(context);
-      request.media.push_back(decode(context, part, request.media.size() + 1, n_pixels));
+      const auto read = part.kind == ContentPart::Kind::kVideo ? decode_video : decode;
+      request.media.push_back(read(context, part, request.media.size() + 1, n_pixels));
       n_low += part.detail == "low" ? 1 : 0;
     }
   }
@@ -113,10 +178,13 @@ PreparedRequest prepare_chat(const PrepareContext& context, const ChatWire& wire
       context.model.info().takes_pixel_limits)
     request.media_options.max_pixels = kLowDetail_pixels;
   check_cancelled(context);
+  const double media_s = seconds_since(media_begin);
   const auto begin = Clock::now();
   try {
-    PreparedRequest out = context.model.prepare(request);
-    context.metrics.prepare.observe(seconds_since(begin));
+    PreparedRequest out = context.model.prepare(request, context.has_rows);
+    context.metrics.prepared(media_s, request.media.size(), seconds_since(begin));
+    for (const MediaItem& item : out.media)
+      if (!item.frames) context.metrics.count_preprocessed();
     return out;
   } catch (const Error& error) {
     throw ApiError::of(error, "messages");
@@ -142,7 +210,7 @@ PreparedRequest prepare_completion(const PrepareContext& context, const Completi
       out = context.model.prepare_prompt(prompt.text, {});
     }
     if (out.layout.input_ids.empty()) fail(ErrorCode::kInvalidArgument, "the prompt is empty");
-    context.metrics.prepare.observe(seconds_since(begin));
+    context.metrics.prepared(0, 0, seconds_since(begin));
     return out;
   } catch (const Error& error) {
     throw ApiError::of(error, "prompt");

@@ -9,6 +9,7 @@
 
 #include "engine/load.h"
 #include "server/chat_request.h"
+#include "server/media_fetch.h"
 #include "server/metrics.h"
 
 namespace triptych::server {
@@ -26,7 +27,15 @@ struct PrepareContext {
   ServerMetrics& metrics;
   /// Asked between the parts: the client is gone, and the rest is not worth doing.
   std::function<bool()> is_cancelled;
+  /// Pixels of pictures whose rows are at hand are not made; see LoadedModel::prepare.
+  LoadedModel::HasRows has_rows = {};
 };
+
+/// Whether pictures are named by http or https URLs.
+bool names_hosts(const ChatWire& wire);
+/// Fetches those, one after another; waits for other hosts. Throws as MediaFetcher::fetch.
+void fetch_media(const PrepareContext& context, const MediaFetcher& fetcher, MediaFetcher::Budget& budget,
+                 ChatWire& wire);
 
 /// Throws ApiError with the field's path: 400, 413 over a limit, 415 for a format that is not read; ApiError
 /// 499 when cancelled.

@@ -26,6 +26,7 @@ std::optional<HttpResponse> web_page(std::string_view path) {
 void serve(ServeOptions options) {
   if (!options.service.find_page) options.service.find_page = web_page;
   Service service(std::move(options.service));
+  options.engine.metrics = &service.metrics_registry();
   std::optional<HttpServer> http;
   const auto listen = [&] {
     http.emplace(options.http, service);

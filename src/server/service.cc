@@ -9,47 +9,15 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "server/json_text.h"
+#include "server/metrics_text.h"
+#include "server/served_exchange.h"
 
 namespace triptych::server {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Adds what every answer has, and counts it.
-class CountedExchange : public Exchange {
- public:
-  CountedExchange(std::shared_ptr<Exchange> inner, ServerMetrics& metrics, std::string_view route,
-                  std::string origin)
-      : inner_(std::move(inner)), metrics_(metrics), route_(route), origin_(std::move(origin)) {}
-
-  const HttpRequest& request() const noexcept override { return inner_->request(); }
-  std::string take_body() override { return inner_->take_body(); }
-  void respond(HttpResponse response) override {
-    note(response);
-    inner_->respond(std::move(response));
-  }
-  void start_stream(const HttpResponse& head) override {
-    HttpResponse own = head;
-    note(own);
-    inner_->start_stream(own);
-  }
-  bool send(std::string_view bytes) override { return inner_->send(bytes); }
-  void end_stream() override { inner_->end_stream(); }
-  bool is_open() const noexcept override { return inner_->is_open(); }
-  void on_disconnect(std::function<void()> callback) override { inner_->on_disconnect(std::move(callback)); }
-
- private:
-  void note(HttpResponse& response) {
-    metrics_.count_http(route_, response.status);
-    if (origin_.empty()) return;
-    response.headers.emplace_back("Access-Control-Allow-Origin", origin_);
-    response.headers.emplace_back("Vary", "Origin");
-  }
-
-  std::shared_ptr<Exchange> inner_;
-  ServerMetrics& metrics_;
-  std::string route_, origin_;
-};
+constexpr int kFetchThreads = 8;
 
 bool is_json(std::string_view type) {
   std::string word(type.substr(0, type.find(';')));
@@ -110,14 +78,20 @@ const Service::Route* Service::find_route(std::string_view path) {
 }
 
 Service::Service(ServiceOptions options)
-    : options_(std::move(options)), pool_(std::make_unique<WorkPool>(options_.n_workers)) {}
+    : options_(std::move(options)),
+      key_usage_(std::make_shared<KeyUsage>(options_.keys)),
+      pool_(std::make_unique<WorkPool>(options_.n_workers)),
+      fetcher_(options_.fetch) {
+  if (fetcher_.enabled()) fetch_pool_ = std::make_unique<WorkPool>(kFetchThreads);
+}
 
 Service::~Service() { stop(); }
 
 void Service::stop() {
   begin_drain();
   stopping_ = true;
-  pool_ = nullptr;  // first: its work submits
+  fetch_pool_ = nullptr;  // first: its work goes on in the pool, whose work submits
+  pool_ = nullptr;
   Host last;
   {
     const std::lock_guard lock(host_mutex_);
@@ -146,7 +120,7 @@ std::optional<ApiError> Service::check(const Route* route, const HttpRequest& he
     const std::string_view key = ApiKeys::key_of(head);
     if (key.empty())
       return ApiError(401, "missing_api_key", "an API key is needed: Authorization: Bearer KEY");
-    if (!options_.keys.allows(key)) return ApiError(401, "invalid_api_key", "the API key is not valid");
+    if (!options_.keys.find(key)) return ApiError(401, "invalid_api_key", "the API key is not valid");
   }
   // Ollama's examples leave curl's own type. A web page cannot use that: its browser names the origin.
   const bool may_be_form = route->path.substr(0, 5) == "/api/" && head.header("origin").empty();
@@ -170,25 +144,40 @@ std::optional<HttpResponse> Service::refuse(const HttpRequest& head) {
   if (const std::string_view length = head.header("content-length");
       head.header("transfer-encoding").empty() && head.header("expect").empty() && length.size() <= 4)
     return std::nullopt;
-  metrics_.count_http(route == nullptr ? "other" : route->path, error->status());
-  return error->response(head.path);
+  return unserved(head, route == nullptr ? "other" : route->path, error->response(head.path));
 }
 
 HttpResponse Service::protocol_error(int status, std::string_view what) {
-  metrics_.count_http("other", status);
-  return ApiError(status,
-                  status == 413   ? "request_too_large"
-                  : status == 503 ? "overloaded"
-                                  : "invalid_http",
-                  std::string(what))
-      .response();
+  const ApiError error(status,
+                       status == 413   ? "request_too_large"
+                       : status == 503 ? "overloaded"
+                                       : "invalid_http",
+                       std::string(what));
+  return unserved({}, "other", error.response());
+}
+
+// What no exchange is made for is counted and logged all the same.
+HttpResponse Service::unserved(const HttpRequest& head, std::string_view route, HttpResponse response) {
+  metrics_.count_http(route, response.status, 0);
+  RequestRecord record;
+  record.id = request_id_of(head);
+  record.method = head.method;
+  record.route = std::string(route);
+  record.status = response.status;
+  response.headers.emplace_back("x-request-id", record.id);
+  if (options_.log_requests != LogRequests::kOff) log_request(record);
+  return response;
 }
 
 void Service::handle(std::shared_ptr<Exchange> exchange) {
   const HttpRequest& request = exchange->request();
   const Route* route = find_route(request.path);
-  const auto counted = std::make_shared<CountedExchange>(exchange, metrics_, route ? route->path : "other",
-                                                         allowed_origin(options_.allowed_origins, request));
+  const auto key = options_.keys.find(ApiKeys::key_of(request));
+  const auto served = std::make_shared<ServedExchange>(
+      exchange, metrics_, options_.log_requests,
+      ServedRoute{.name = std::string(route ? route->path : "other"),
+                  .origin = allowed_origin(options_.allowed_origins, request),
+                  .key_name = key ? options_.keys.limits(*key).name : ""});
   try {
     if (request.method == "OPTIONS") {
       HttpResponse response{204, "", "", {}};
@@ -196,18 +185,18 @@ void Service::handle(std::shared_ptr<Exchange> exchange) {
         response.headers = {{"Access-Control-Allow-Methods", "GET, POST, OPTIONS"},
                             {"Access-Control-Allow-Headers", "Authorization, Content-Type, X-Api-Key"},
                             {"Access-Control-Max-Age", "600"}};
-      counted->respond(std::move(response));
+      served->respond(std::move(response));
     } else if (auto page = page_for(route, request)) {
-      counted->respond(std::move(*page));
+      served->respond(std::move(*page));
     } else if (const auto error = check(route, request)) {
-      counted->respond(error->response(request.path));
+      served->respond(error->response(request.path));
     } else {
-      (this->*route->answer)(counted);
+      (this->*route->answer)(served);
     }
   } catch (const Error& error) {
-    counted->respond(ApiError::of(error).response(request.path));
+    served->respond(ApiError::of(error).response(request.path));
   } catch (const std::exception& failure) {
-    counted->respond(ApiError(500, "internal_error", failure.what()).response());
+    served->respond(ApiError(500, "internal_error", failure.what()).response());
   }
 }
 
@@ -231,6 +220,7 @@ void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
   ServerMetrics::Moment now;
   if (const Host model = host()) now.engine = model->engine().counts();
   now.n_preparing = pool_->n_waiting();
+  now.n_in_flight = n_in_flight();
   if (http_counts_) {
     const HttpServerCounts counts = http_counts_();
     now.n_connections = counts.n_connections;
@@ -239,7 +229,24 @@ void Service::metrics(const std::shared_ptr<Exchange>& exchange) {
     now.n_slow_readers = counts.n_slow_readers;
   }
   now.version = build_info().version;
-  exchange->respond({200, "text/plain; version=0.0.4; charset=utf-8", metrics_.text(now), {}});
+  exchange->respond({200, std::string(kMetricsContentType), metrics_.text(now), {}});
+}
+
+std::shared_ptr<Place> Service::take_place(const HttpRequest& request, const ModelHost& host) {
+  const std::size_t limit =
+      options_.max_queue + static_cast<std::size_t>(host.engine_options().max_sequences);
+  if (n_in_flight_->fetch_add(1) >= limit) {
+    n_in_flight_->fetch_sub(1);
+    throw ApiError(429, "queue_full", "too many requests wait already; try again later");
+  }
+  const auto key = options_.keys.find(ApiKeys::key_of(request));
+  if (const auto refusal = key ? key_usage_->begin(*key) : std::nullopt) {
+    n_in_flight_->fetch_sub(1);
+    ApiError error(429, "rate_limit_exceeded", refusal->what);
+    error.set_retry_after(refusal->retry_after_s);
+    throw error;
+  }
+  return std::make_shared<Place>(n_in_flight_, key_usage_, key);
 }
 
 void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
@@ -247,34 +254,46 @@ void Service::post(const std::shared_ptr<Exchange>& exchange, bool takes_place,
   if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
   Job job{exchange, host(), Clock::now(), nullptr};
   if (!job.host) throw ApiError(503, "loading", "the model is being loaded");
-  if (takes_place) {
-    const std::size_t limit =
-        options_.max_queue + static_cast<std::size_t>(job.host->engine_options().max_sequences);
-    if (n_in_flight_->fetch_add(1) >= limit) {
-      n_in_flight_->fetch_sub(1);
-      throw ApiError(429, "queue_full", "too many requests wait already; try again later");
-    }
-    job.place = std::shared_ptr<void>(nullptr, [count = n_in_flight_](void*) { count->fetch_sub(1); });
+  if (takes_place) job.place = take_place(exchange->request(), *job.host);
+  pool_->post([this, job, work = std::move(work)] { run_guarded(job, [&] { work(job); }); });
+}
+
+void Service::run_guarded(const Job& job, const std::function<void()>& work) {
+  if (!job.exchange->is_open()) return;
+  try {
+    if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
+    work();
+  } catch (const Error& error) {
+    job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));
+  } catch (const std::bad_alloc&) {
+    job.exchange->respond(ApiError(503, "out_of_memory", "no memory is left for this request").response());
+  } catch (const std::exception& failure) {
+    log_warning("a request failed: {}", failure.what());
+    job.exchange->respond(ApiError(500, "internal_error", failure.what()).response());
   }
-  pool_->post([this, job, work = std::move(work)] {
-    if (!job.exchange->is_open()) return;
-    try {
-      if (stopping_) throw ApiError(503, "shutting_down", "the server is shutting down");
-      work(job);
-    } catch (const Error& error) {
-      job.exchange->respond(ApiError::of(error).response(job.exchange->request().path));
-    } catch (const std::bad_alloc&) {
-      job.exchange->respond(ApiError(503, "out_of_memory", "no memory is left for this request").response());
-    } catch (const std::exception& failure) {
-      log_warning("a request failed: {}", failure.what());
-      job.exchange->respond(ApiError(500, "internal_error", failure.what()).response());
-    }
+}
+
+void Service::with_media(const Job& job, ChatWire wire, std::function<void(const Job&, ChatWire&)> rest) {
+  if (!fetch_pool_ || !names_hosts(wire)) {
+    rest(job, wire);
+    return;
+  }
+  // Shared: what a pool runs is copied.
+  const auto kept = std::make_shared<ChatWire>(std::move(wire));
+  fetch_pool_->post([this, job, kept, rest = std::move(rest)] {
+    run_guarded(job, [&] {
+      const auto budget = std::make_shared<MediaFetcher::Budget>(
+          fetcher_, [this, exchange = job.exchange] { return stopping_ || !exchange->is_open(); });
+      fetch_media(context_of(job), fetcher_, *budget, *kept);
+      pool_->post([this, job, kept, budget, rest] { run_guarded(job, [&] { rest(job, *kept); }); });
+    });
   });
 }
 
 PrepareContext Service::context_of(const Job& job) {
   return {job.host->model(), options_.media, metrics_,
-          [exchange = job.exchange] { return !exchange->is_open(); }};
+          [exchange = job.exchange] { return !exchange->is_open(); },
+          [host = job.host](const MediaItem& item) { return host->engine().has_media_rows(item); }};
 }
 
 void Service::check_model(const ModelHost& host, const CommonParams& common) const {

@@ -66,14 +66,18 @@ void Service::chat_completions(const std::shared_ptr<Exchange>& exchange) {
     }
     check_model(*job.host, wire.common);
     wire.common.sampling.validate(job.host->model().info().vocab_size);
-    PreparedRequest request = prepare_chat(context_of(job), wire);
-    prepare_constraint(job.host->model(), wire.common.sampling);
-    std::vector<Generation::Answer> answers;
-    add_answers(answers, std::move(request), wire.common.sampling, wire.common.n);
-    std::make_shared<Generation>(job.exchange, make_chat_writer(job.exchange, *job.host, wire), job.host,
-                                 metrics_, job.received, [place = job.place] {})
-        ->start(std::move(answers), wire.common.priority);
+    with_media(job, std::move(wire), [this](const Job& with, ChatWire& chat) { answer_chat(with, chat); });
   });
+}
+
+void Service::answer_chat(const Job& job, const ChatWire& wire) {
+  PreparedRequest request = prepare_chat(context_of(job), wire);
+  prepare_constraint(job.host->model(), wire.common.sampling);
+  std::vector<Generation::Answer> answers;
+  add_answers(answers, std::move(request), wire.common.sampling, wire.common.n);
+  std::make_shared<Generation>(job.exchange, make_chat_writer(job.exchange, *job.host, wire), job.host,
+                               metrics_, job.received, job.place->on_results())
+      ->start(std::move(answers), wire.common.priority);
 }
 
 void Service::completions(const std::shared_ptr<Exchange>& exchange) {
@@ -97,7 +101,7 @@ void Service::completions(const std::shared_ptr<Exchange>& exchange) {
     }
     std::make_shared<Generation>(job.exchange,
                                  make_completion_writer(job.exchange, *job.host, wire, std::move(echoes)),
-                                 job.host, metrics_, job.received, [place = job.place] {})
+                                 job.host, metrics_, job.received, job.place->on_results())
         ->start(std::move(answers), wire.common.priority);
   });
 }
@@ -107,24 +111,29 @@ void Service::tokenize(const std::shared_ptr<Exchange>& exchange) {
     const std::string text = job.exchange->take_body();
     const RequestBody body(text);
     const LoadedModel& model = job.host->model();
-    std::vector<std::int32_t> ids;
+    const auto answer = [](const Job& to, const std::vector<std::int32_t>& ids) {
+      to.exchange->respond({200,
+                            "application/json",
+                            json_text({{"count", ids.size()},
+                                       {"max_model_len", to.host->engine().max_context_tokens()},
+                                       {"tokens", ids}}),
+                            {}});
+    };
     if (body.view().has("messages")) {
-      const ChatWire wire = parse_chat_request(text, model.generation_defaults());
+      ChatWire wire = parse_chat_request(text, model.generation_defaults());
       check_model(*job.host, wire.common);
-      ids = prepare_chat(context_of(job), wire).layout.input_ids;
-    } else {
-      const auto [prompt, add_special] = with_paths([&] {
-        return std::pair(body.view().at("prompt").as_string(),
-                         body.view().get_bool("add_special_tokens", true));
+      with_media(job, std::move(wire), [this, answer](const Job& with, ChatWire& chat) {
+        PrepareContext context = context_of(with);
+        context.has_rows = [](const MediaItem&) { return true; };  // nobody looks at the pixels
+        answer(with, prepare_chat(context, chat).layout.input_ids);
       });
-      ids = model.tokenizer().encode(prompt, {.add_special_tokens = add_special});
+      return;
     }
-    job.exchange->respond({200,
-                           "application/json",
-                           json_text({{"count", ids.size()},
-                                      {"max_model_len", job.host->engine().max_context_tokens()},
-                                      {"tokens", ids}}),
-                           {}});
+    const auto [prompt, add_special] = with_paths([&] {
+      return std::pair(body.view().at("prompt").as_string(),
+                       body.view().get_bool("add_special_tokens", true));
+    });
+    answer(job, model.tokenizer().encode(prompt, {.add_special_tokens = add_special}));
   });
 }
 

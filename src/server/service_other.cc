@@ -33,13 +33,15 @@ void Service::chat_of(const std::shared_ptr<Exchange>& exchange, const ParseChat
     }
     check_model(*job.host, wire.common);
     wire.common.sampling.validate(job.host->model().info().vocab_size);
-    PreparedRequest request = prepare_chat(context_of(job), wire);
-    prepare_constraint(job.host->model(), wire.common.sampling);
-    std::vector<Generation::Answer> answers;
-    answers.push_back({std::move(request), wire.common.sampling});
-    std::make_shared<Generation>(job.exchange, make_writer(job.exchange, wire, *job.host), job.host, metrics_,
-                                 job.received, [place = job.place] {})
-        ->start(std::move(answers), wire.common.priority);
+    with_media(job, std::move(wire), [this, make_writer](const Job& with, ChatWire& chat) {
+      PreparedRequest request = prepare_chat(context_of(with), chat);
+      prepare_constraint(with.host->model(), chat.common.sampling);
+      std::vector<Generation::Answer> answers;
+      answers.push_back({std::move(request), chat.common.sampling});
+      std::make_shared<Generation>(with.exchange, make_writer(with.exchange, chat, *with.host), with.host,
+                                   metrics_, with.received, with.place->on_results())
+          ->start(std::move(answers), chat.common.priority);
+    });
   });
 }
 
