@@ -100,7 +100,7 @@ struct Outcome {
 class HttpClient {
  public:
   HttpClient(net::io_context& io, const LoadTarget& target, const LoadTestOptions& options)
-      : io_(io), options_(options), target_(target) {
+      : options_(options), target_(target) {
     error_code error;
     Tcp::resolver resolver(io);
     endpoints_ =
@@ -170,7 +170,7 @@ class HttpClient {
     }
     try {
       const auto type = parser.get()[http::field::content_type];
-      reader.begin(parser.get().result_int(), {type.data(), type.size()});
+      reader.begin(static_cast<int>(parser.get().result_int()), {type.data(), type.size()});
       while (!parser.is_done()) {
         auto& body = parser.get().body();
         body.data = c.chunk.data();
@@ -195,7 +195,6 @@ class HttpClient {
     c.is_open = false;
   }
 
-  net::io_context& io_;
   const LoadTestOptions& options_;
   const LoadTarget& target_;
   Tcp::resolver::results_type endpoints_;
