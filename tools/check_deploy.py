@@ -27,10 +27,23 @@ def without_comments(text):
     return re.sub(r"(?m)^\s*#.*$", "", text)
 
 
-def metric_differences():
-    text = "".join(read(path) for path in sorted((ROOT / "src/server").glob("*.cc")) if not path.stem.endswith("_test"))
-    histograms = set(re.findall(r'histogram\(\s*"(triptych_\w+)"', text)) | set(re.findall(r'head\(\w+, "(triptych_\w+)", "histogram"', text))
+def metrics_of_source():
+    """(all metrics that /metrics has, the histograms among them): written with the prefix, or given to the registry without it."""
+    sources = {path.name: read(path) for path in sorted((ROOT / "src/server").glob("*.cc")) if not path.stem.endswith("_test")}
+    if '"engine/engine_metrics.h"' in sources["metrics.cc"]:  # then the engine's are among them
+        sources["engine_metrics.cc"] = read(ROOT / "src/engine/engine_metrics.cc")
+    text = "".join(sources.values())
     metrics = set(re.findall(r'"(triptych_[a-z0-9_]+)"', text))
+    histograms = set(re.findall(r'histogram\(\s*"(triptych_\w+)"', text))
+    for name in ("metrics.cc", "engine_metrics.cc"):
+        registered = re.findall(r'(\w+)\(\s*(?:id_of\(\s*)?"([a-z][a-z0-9_]+)"', sources.get(name, ""))
+        metrics |= {"triptych_" + metric for _, metric in registered}
+        histograms |= {"triptych_" + metric for call, metric in registered if call in ("histogram", "id_of")}
+    return metrics, histograms
+
+
+def metric_differences():
+    metrics, histograms = metrics_of_source()
     if len(metrics) < 20:
         yield f"src/server: {len(metrics)} metrics were found, so this script does not know how they are written any more"
     for path in sorted(DEPLOY.rglob("*")):
