@@ -1,22 +1,25 @@
 #!/usr/bin/env python3
 """Compares `triptych bench --serve` with another load generator on the same load, in turn.
 
-Usage: bench/compare_load.py --url http://127.0.0.1:8000 [--rounds 5] [--triptych build/release/triptych] -- python3 serve_load.py [FLAGS]
+Usage: bench/compare_load.py --url http://127.0.0.1:8000|paced [--rounds 5] [--triptych build/release/triptych] -- python3 serve_load.py [FLAGS]
 
 The other one is run first against a recorder, which writes down its requests as a trace; then both drive the server by turns with the same
 bodies' pictures, texts and lengths. It must take --url, print JSON lines {"metric", "value"} as serve_load.py does, and be a closed loop of
---clients. Medians over the rounds are shown.
+--clients. Medians over the rounds are shown. `--url paced` is a server of this script's own, which computes nothing: the first token comes after
+100 ms, each further one 20 ms later. There the true times are known, whatever else the machine does.
 """
 import argparse
 import base64
 import http.server
 import json
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # The other's metric, and where it stands in triptych's JSON with the factor to its unit.
@@ -70,6 +73,43 @@ def record(command, folder):
     return trace
 
 
+class Paced(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):  # noqa: N802, the library's name
+        begin = time.monotonic()
+        n = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["max_tokens"]
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for i in range(n):
+            time.sleep(max(0.0, begin + 0.1 + 0.02 * i - time.monotonic()))
+            self.chunk('{"choices":[{"delta":{"content":"x"}}]}')
+        self.chunk(json.dumps({"choices": [], "usage": {"prompt_tokens": 1, "completion_tokens": n}}))
+        self.chunk("[DONE]")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self, data):
+        line = f"data: {data}\n\n".encode()
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(line), line))
+        self.wfile.flush()
+
+    def do_GET(self):  # noqa: N802
+        body = b'{"data":[{"id":"paced"}]}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def setup(self):
+        super().setup()
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def log_message(self, *_):
+        pass
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--url", required=True)
@@ -79,6 +119,10 @@ def main():
     arguments = parser.parse_args()
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     clients = command[command.index("--clients") + 1]
+    if arguments.url == "paced":
+        paced = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Paced)
+        threading.Thread(target=paced.serve_forever, daemon=True).start()
+        arguments.url = f"http://127.0.0.1:{paced.server_port}"
     theirs, ours = {name: [] for name in METRICS}, {name: [] for name in METRICS}
     with tempfile.TemporaryDirectory() as folder:
         trace = record(command, pathlib.Path(folder))
