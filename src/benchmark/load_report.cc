@@ -17,6 +17,7 @@ namespace triptych {
 namespace {
 
 constexpr std::size_t kMaxMessages = 10;
+constexpr std::size_t kMaxSteps = 1000;  // of a chart
 
 // (time in ms, +1 or -1) of each request's arrival and end, in order; ends before arrivals of one moment.
 std::vector<std::pair<double, int>> changes_of(const LoadRun& run) {
@@ -80,14 +81,17 @@ std::vector<std::string> cells_of(const std::string& key, const Percentiles& p) 
           format_ms(p.p90), format_ms(p.p99),  format_ms(p.highest)};
 }
 
-// Requests in flight over time.
+// Requests in flight over time, as steps; of a long run some of them.
 ChartSeries in_flight(const LoadRun& run) {
   ChartSeries out{"requests", {}};
+  const auto changes = changes_of(run);
+  const std::size_t stride = changes.size() / kMaxSteps + 1;
   double n = 0;
-  for (const auto& [ms, change] : changes_of(run)) {
-    out.points.emplace_back(ms / 1e3, n);
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    const auto& [ms, change] = changes[i];
+    if (i % stride == 0) out.points.emplace_back(ms / 1e3, n);
     n += change;
-    out.points.emplace_back(ms / 1e3, n);
+    if (i % stride == 0) out.points.emplace_back(ms / 1e3, n);
   }
   return out;
 }
