@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "include", "abi", "scripts", "tools", "tests", "docs", "assets", "examples", "cmake", "bench", ".ci")
+FOLDERS = ("src", "include", "abi", "scripts", "tools", "tests", "docs", "assets", "examples", "cmake", "bench", "deploy", ".ci")
 
 
 def tracked_pages():

@@ -93,7 +93,20 @@ ChartSeries distribution(const ServeRun& run, const char* name, double Generatio
   return cumulative(name, std::move(values));
 }
 
-std::string distributions(const ServeRun& run) {
+std::string summary_html(const ServeReport& report) {
+  std::vector<std::vector<std::string>> facts;
+  for (const auto& [name, value] : serve_facts(report)) facts.push_back({name, value});
+  std::vector<std::vector<std::string>> latencies;
+  for (const auto& [key, p] : summarize(report.run).latencies)
+    latencies.push_back({latency_title(key), format_ms(p.mean), format_ms(p.p50), format_ms(p.p90),
+                         format_ms(p.p99), format_ms(p.highest)});
+  return html_table({{"", true}, {"", true}}, facts) + "<h2>Times</h2>\n" +
+         html_table({{"time", true}, {"mean"}, {"p50"}, {"p90"}, {"p99"}, {"longest"}}, latencies);
+}
+
+}  // namespace
+
+std::string serve_distributions_html(const ServeRun& run) {
   std::vector<double> gaps;
   for (const ServedRequest& r : run.requests) gaps.insert(gaps.end(), r.gaps_ms.begin(), r.gaps_ms.end());
   std::string out =
@@ -126,19 +139,6 @@ std::string distributions(const ServeRun& run) {
                           .y_text = percent_text});
 }
 
-std::string summary_html(const ServeReport& report) {
-  std::vector<std::vector<std::string>> facts;
-  for (const auto& [name, value] : serve_facts(report)) facts.push_back({name, value});
-  std::vector<std::vector<std::string>> latencies;
-  for (const auto& [key, p] : summarize(report.run).latencies)
-    latencies.push_back({latency_title(key), format_ms(p.mean), format_ms(p.p50), format_ms(p.p90),
-                         format_ms(p.p99), format_ms(p.highest)});
-  return html_table({{"", true}, {"", true}}, facts) + "<h2>Times</h2>\n" +
-         html_table({{"time", true}, {"mean"}, {"p50"}, {"p90"}, {"p99"}, {"longest"}}, latencies);
-}
-
-}  // namespace
-
 std::string serve_html(const ServeReport& report, const BenchReport& parts, const MachineLimits& limits) {
   const ServeRun& run = report.run;
   std::string out = fmt::format("<h1>{}</h1>\n<p>weights {}; {}<br/>{}<br/>triptych {} ({})</p>\n",
@@ -155,7 +155,7 @@ std::string serve_html(const ServeReport& report, const BenchReport& parts, cons
   const auto wall_ns = static_cast<std::int64_t>(run.wall_ms * 1e6);
   out += heat_maps_html(make_busy_map(run.busy, wall_ns, kTimePoints, row_label));
   out += "<h2>Over time</h2>\n" + time_charts(run);
-  out += "<h2>Distributions</h2>\n" + distributions(run);
+  out += "<h2>Distributions</h2>\n" + serve_distributions_html(run);
   if (!parts.parts.empty())
     out += fmt::format(
         "<section>\n<p class=\"note\">The roofline is of one request alone: {} prompt tokens, {} of "

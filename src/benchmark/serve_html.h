@@ -13,4 +13,7 @@ namespace triptych {
 /// Well-formed as XML, too. `parts` is a run of the stages alone (BenchReport::parts; empty: no roofline).
 std::string serve_html(const ServeReport& report, const BenchReport& parts, const MachineLimits& limits);
 
+/// Charts of how first tokens, ends, gaps and stages of requests are distributed.
+std::string serve_distributions_html(const ServeRun& run);
+
 }  // namespace triptych

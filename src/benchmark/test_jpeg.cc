@@ -23,8 +23,8 @@ std::uint8_t shade(double value, double noise) {
   return static_cast<std::uint8_t>(std::fmin(255.0, std::fmax(0.0, value + noise)));
 }
 
-std::vector<std::uint8_t> make_pixels(int width_px, int height_px) {
-  Rng rng(7);
+std::vector<std::uint8_t> make_pixels(int width_px, int height_px, std::int64_t group) {
+  Rng rng(7, static_cast<std::uint64_t>(group));
   std::vector<std::uint8_t> out;
   out.reserve(static_cast<std::size_t>(width_px) * static_cast<std::size_t>(height_px) * 3);
   for (int y = 0; y < height_px; ++y)
@@ -73,8 +73,8 @@ bool encode(Encoder& e, std::uint8_t* pixels, int width_px, int height_px) {
 
 }  // namespace
 
-std::vector<std::byte> make_test_jpeg(int width_px, int height_px) {
-  std::vector<std::uint8_t> pixels = make_pixels(width_px, height_px);
+std::vector<std::byte> make_test_jpeg(int width_px, int height_px, std::int64_t group) {
+  std::vector<std::uint8_t> pixels = make_pixels(width_px, height_px, group);
   const auto encoder = std::make_unique<Encoder>();
   *encoder = {};
   const bool done = encode(*encoder, pixels.data(), width_px, height_px);

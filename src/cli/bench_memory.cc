@@ -72,7 +72,7 @@ void MemoryFlags::add_to(CLI::App& app) {
       "--memory", memory,
       "Record the allocations of many answers (with --shapes) and replay them with malloc, jemalloc, "
       "mimalloc and the pool");
-  app.add_option("--requests", workload.n_requests, "Requests of --memory and --make-trace")
+  app.add_option("--requests", workload.n_requests, "Requests of --memory, --make-trace and --serve")
       ->check(CLI::Range(1, 1000000).description(""))
       ->capture_default_str()
       ->type_name("N");

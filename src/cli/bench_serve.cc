@@ -49,29 +49,6 @@ std::pair<std::int64_t, std::int64_t> range_of(const char* flag, const std::stri
   return {numbers[0], numbers[1]};
 }
 
-TraceMix mix_of(const ServeFlags& flags, int n_requests) {
-  TraceMix out = flags.mix;
-  out.n_requests = n_requests;
-  out.requests_per_s = flags.rate;
-  if (!flags.prompt_range.empty()) out.prompt_tokens = range_of("--prompt-range", flags.prompt_range);
-  if (!flags.answer_range.empty()) out.answer_tokens = range_of("--answer-range", flags.answer_range);
-  if (!flags.sides.empty()) {
-    out.sides_px.clear();
-    for (const std::int64_t side : numbers_of("--picture-sides", flags.sides))
-      out.sides_px.push_back(
-          static_cast<int>(std::min<std::int64_t>(side, 1 << 30)));  // make_trace refuses it
-  }
-  return out;
-}
-
-std::string load_text(const ServeFlags& flags) {
-  if (flags.sequential) return "one request after another";
-  if (flags.n_clients > 0)
-    return fmt::format("{} client{} in a closed loop", flags.n_clients, flags.n_clients == 1 ? "" : "s");
-  if (flags.rate > 0) return fmt::format("Poisson arrivals, {} requests/s", flags.rate);
-  return "arrivals of the trace";
-}
-
 EngineOptions engine_options(const ServeFlags& flags, const ServeSetting& setting) {
   EngineOptions out;
   out.max_context_tokens = flags.ctx_size_tokens;
@@ -85,12 +62,6 @@ EngineOptions engine_options(const ServeFlags& flags, const ServeSetting& settin
   out.prefix_cache_bytes = flags.prefix_cache.bytes();
   out.vision_embedding_cache_bytes = static_cast<std::size_t>(flags.visual_cache_gb * 1e9);
   return out;
-}
-
-void check(const ServeFlags& flags) {
-  const int n_loads = (flags.sequential ? 1 : 0) + (flags.n_clients > 0 ? 1 : 0) + (flags.rate > 0 ? 1 : 0);
-  if (n_loads > 1) fail(ErrorCode::kInvalidArgument, "--clients, --rate and --sequential exclude each other");
-  flags.media.check_values();
 }
 
 // What the parts of the model take, on a picture and a prompt like those of the trace.
@@ -120,6 +91,40 @@ void write_trace(const ServeFlags& flags, const ServeSetting& setting) {
 }
 
 }  // namespace
+
+TraceMix mix_of(const ServeFlags& flags, int n_requests) {
+  TraceMix out = flags.mix;
+  out.n_requests = n_requests;
+  out.requests_per_s = flags.rate;
+  if (!flags.prompt_range.empty()) out.prompt_tokens = range_of("--prompt-range", flags.prompt_range);
+  if (!flags.answer_range.empty()) out.answer_tokens = range_of("--answer-range", flags.answer_range);
+  if (!flags.sides.empty()) {
+    out.sides_px.clear();
+    for (const std::int64_t side : numbers_of("--picture-sides", flags.sides))
+      out.sides_px.push_back(
+          static_cast<int>(std::min<std::int64_t>(side, 1 << 30)));  // make_trace refuses it
+  }
+  return out;
+}
+
+std::string load_words(const ServeFlags& flags) {
+  if (flags.sequential) return "one request after another";
+  if (flags.n_clients > 0)
+    return fmt::format("{} client{} in a closed loop", flags.n_clients, flags.n_clients == 1 ? "" : "s");
+  if (flags.rate > 0) return fmt::format("Poisson arrivals, {} requests/s", flags.rate);
+  return "arrivals of the trace";
+}
+
+void check_loads(const ServeFlags& flags) {
+  const int n_loads = (flags.sequential ? 1 : 0) + (flags.n_clients > 0 ? 1 : 0) + (flags.rate > 0 ? 1 : 0);
+  if (n_loads > 1) fail(ErrorCode::kInvalidArgument, "--clients, --rate and --sequential exclude each other");
+}
+
+std::vector<TraceRequest> read_trace(const std::string& file) {
+  std::vector<TraceRequest> out;
+  with_flag("--serve-trace", [&] { out = parse_trace(read_text_file(file, kMaxTrace_bytes), file); });
+  return out;
+}
 
 void ServeFlags::add_to(CLI::App& app) {
   const auto add = [&](const char* name, auto& to, const char* description, const char* type) {
@@ -184,7 +189,8 @@ void ServeFlags::add_to(CLI::App& app) {
 }
 
 int bench_serve(ServeFlags flags, const ServeSetting& setting) {
-  check(flags);
+  check_loads(flags);
+  flags.media.check_values();
   if (flags.make_trace) write_trace(flags, setting);
   if (flags.trace_file.empty()) return kExitOk;
   if (setting.html) {
@@ -192,13 +198,10 @@ int bench_serve(ServeFlags flags, const ServeSetting& setting) {
     inputs.push_back({"--serve-trace", flags.trace_file});
     check_output("--html", *setting.html, inputs);
   }
-  std::vector<TraceRequest> trace;
-  with_flag("--serve-trace", [&] {
-    trace = parse_trace(read_text_file(flags.trace_file, kMaxTrace_bytes), flags.trace_file);
-  });
+  std::vector<TraceRequest> trace = read_trace(flags.trace_file);
   if (flags.rate > 0) set_poisson_arrivals(trace, flags.rate, flags.mix.seed);
   ServeReport report;
-  report.load = load_text(flags);
+  report.load = load_words(flags);
   if (flags.sequential) flags.n_clients = 1;
   const auto model = setting.make_model(report.model);
   flags.media.check(model->info().architecture, model->info().takes_pixel_limits);

@@ -41,6 +41,15 @@ struct ServeFlags {
   bool wanted() const noexcept { return !trace_file.empty() || make_trace.has_value(); }
 };
 
+/// The mix that --make-trace and its flags describe.
+TraceMix mix_of(const ServeFlags& flags, int n_requests);
+/// The requests of --serve-trace. Throws Error naming the flag.
+std::vector<TraceRequest> read_trace(const std::string& file);
+/// "16 clients in a closed loop": when requests come.
+std::string load_words(const ServeFlags& flags);
+/// Throws Error(kInvalidArgument) when flags say more than one way of when they come.
+void check_loads(const ServeFlags& flags);
+
 /// What the rest of the command line says.
 struct ServeSetting {
   std::function<std::unique_ptr<LoadedModel>(std::string& description)> make_model;

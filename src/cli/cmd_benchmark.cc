@@ -15,6 +15,7 @@
 #include "benchmark/bench_speculation.h"
 #include "benchmark/dispatch_cost.h"
 #include "benchmark/published_shapes.h"
+#include "cli/bench_load.h"
 #include "cli/bench_memory.h"
 #include "cli/bench_serve.h"
 #include "cli/commands.h"
@@ -43,6 +44,7 @@ struct BenchFlags {
   bool limits = false, json = false;
   MemoryFlags memory;
   ServeFlags serve;
+  LoadFlags load;
   SpeculationFlags speculation;
 };
 
@@ -295,6 +297,13 @@ void check_alone(const BenchFlags& flags) {
 }
 
 int bench(const BenchFlags& flags) {
+  if (flags.load.wanted())
+    return bench_load(flags.load, flags.serve,
+                      {.html = flags.html,
+                       .json = flags.json,
+                       .quiet = flags.model.quiet,
+                       .n_requests = flags.memory.workload.n_requests});
+  flags.load.check_unused();
   check_alone(flags);
   if (flags.memory.wanted())
     return bench_memory(flags.memory, flags.shapes, flags.model.load_options(), flags.json);
@@ -371,6 +380,7 @@ void add_bench_command(CLI::App& program, Action& action) {
   app.add_flag("--limits", flags->limits, "Only measure what the machine could do");
   flags->memory.add_to(app);
   flags->serve.add_to(app);
+  flags->load.add_to(app);
   flags->speculation.add_to(app);
   add_json_flag(app, flags->json, "Print one JSON object instead of a table");
   show_first(app, {"shapes", "weights", "prompt-tokens", "decode", "json"});
@@ -391,6 +401,7 @@ void add_bench_command(CLI::App& program, Action& action) {
       "  triptych bench MODEL --weights int8 --html report.html\n"
       "  triptych bench --make-trace t.jsonl --requests 96 --seed 1\n"
       "  triptych bench MODEL --serve-trace t.jsonl --clients 16\n"
+      "  triptych bench --serve http://127.0.0.1:8000 --requests 96 --rate 2\n"
       "  triptych bench --shapes llava-1.5-7b --weights int4:g128 --speculative ngram --decode 128\n"
       "  triptych bench --memory\n"
       "  triptych bench --limits";
