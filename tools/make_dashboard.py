@@ -48,12 +48,12 @@ ROWS = [
         ("End to end", "s", quantiles("e2e_request_latency_seconds"), "From the whole request to the end of its answer."),
     ]),
     ("Stages", [
-        ("Stages of a request, mean", "s", [(mean("request_queue_time_seconds"), "waiting"), (mean("image_decode_seconds"), "image decode"),
-                                            (mean("prepare_seconds"), "prepare"), (mean("image_encode_seconds"), "tower"),
+        ("Stages of a request, mean", "s", [(mean("request_queue_time_seconds"), "waiting"), (mean("mm_media_decode_latency_seconds"), "image decode"),
+                                            (mean("request_prepare_time_seconds"), "prepare"), (mean("mm_encoder_latency_seconds"), "tower"),
                                             (mean("request_prefill_time_seconds"), "prefill"),
                                             (mean("request_decode_time_seconds"), "decode")], "What requests spend their time on."),
         ("Waiting", "s", quantiles("request_queue_time_seconds"), "From a prepared request to its first step."),
-        ("Tower", "s", quantiles("image_encode_seconds"), "Tower and projector for the pictures of one request."),
+        ("Tower", "s", quantiles("mm_encoder_latency_seconds"), "Tower and projector for the pictures of one request."),
     ]),
     ("Tokens and pictures", [
         ("Tokens a second", "short", [(rate("prompt_tokens_total"), "of prompts"), (rate("image_tokens_total"), "of pictures"),
@@ -61,14 +61,17 @@ ROWS = [
                                       (rate("generation_tokens_total"), "of answers")], "Pictures are a part of prompts."),
         ("Pictures a second", "short", [(rate("images_total"), "decoded"), (rate("images_encoded_total"), "seen by the tower")],
          "The difference was found in the cache of embeddings."),
-        ("Steps", "percentunit", [(rate("step_seconds_total"), "time in steps"), (f"{rate('preemptions_total')}", "preemptions a second")],
+        ("Steps", "percentunit", [(rate("step_seconds_total"), "time in steps"), (f"{rate('num_preemptions_total')}", "preemptions a second")],
          "Share of the time in which the engine works."),
     ]),
     ("Network and memory", [
         ("Connections", "short", [(gauge("http_connections"), "open"), (rate("http_connections_total"), "accepted a second"),
                                   (rate("http_connections_refused_total"), "refused a second")], "Refused: over --max-connections."),
         ("Slow readers a second", "short", [(rate("slow_readers_total"), "dropped")], "Clients that did not read their answers."),
-        ("Key/value cache", "bytes", [(gauge("kv_cache_bytes"), "allocated")], "Memory of the key/value cache."),
+        ("Caches", "percentunit", [(f"max({P}kv_cache_usage_perc{SELECT})", "key/value blocks in use"),
+                                   (f"{rate('mm_cache_hits_total')} / {rate('mm_cache_queries_total')}", "pictures found in the visual cache"),
+                                   (f"{rate('prefix_cache_hits_total')} / {rate('prefix_cache_queries_total')}", "prompt tokens found")],
+         "Shares; of a cache that is off there is none."),
     ]),
 ]
 
