@@ -27,7 +27,8 @@ std::int64_t Engine::n_held_by_pictures() const {
 // take.
 std::int64_t Engine::n_available_blocks() const { return n_available_blocks(n_held_by_pictures()); }
 
-// The same where pictures take the memory of so many blocks: first of those that the limit allows beyond the cache.
+// The same where pictures take the memory of so many blocks: first of those that the limit allows beyond the
+// cache.
 std::int64_t Engine::n_available_blocks(std::int64_t n_of_pictures) const {
   const std::int64_t all = pool_->n_free() + pool_->n_idle();
   if (!memory_.is_limited()) return all;

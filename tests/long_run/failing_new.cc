@@ -39,6 +39,17 @@ void* operator new(std::size_t bytes, std::align_val_t alignment) {
 void* operator new[](std::size_t bytes, std::align_val_t alignment) {
   return allocated(bytes, static_cast<std::size_t>(alignment));
 }
+// A sanitizer's own would not go with the operator delete below.
+void* operator new(std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept try {
+  return allocated(bytes, 1);
+} catch (...) {
+  return nullptr;
+}
+void* operator new[](std::size_t bytes, const std::nothrow_t& /*tag*/) noexcept try {
+  return allocated(bytes, 1);
+} catch (...) {
+  return nullptr;
+}
 void operator delete(void* memory) noexcept { release(memory); }
 void operator delete[](void* memory) noexcept { release(memory); }
 void operator delete(void* memory, std::size_t /*bytes*/) noexcept { release(memory); }

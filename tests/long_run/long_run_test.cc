@@ -56,6 +56,7 @@ struct Shift {
   bool lacks_memory = false;   // blocks of the pool, and small allocations, are refused now and then
   bool disk_is_full = false;   // now and then
   bool has_canceller = false;  // another thread cancels
+  std::vector<RandomRequest> requests = {};  // all at once; empty: random ones, in time
 };
 
 // A request on its way.
@@ -71,18 +72,20 @@ struct Sent {
 // For a failure.
 std::string described(const RandomRequest& r) {
   return fmt::format(
-      "{} ids, {} pictures of which {} stay by {}, n {}, best of {}, {} tokens at temperature {}, harm {}", r.ids.size(),
-      r.pictures.size(), r.image_tokens.keep, to_string(r.image_tokens.selection), r.params.n, r.params.best_of,
-      r.params.max_tokens, r.params.temperature, static_cast<int>(r.harm));
+      "{} ids, {} pictures of which {} stay by {}, n {}, best of {}, {} tokens at temperature {}, harm {}",
+      r.ids.size(), r.pictures.size(), r.image_tokens.keep, to_string(r.image_tokens.selection), r.params.n,
+      r.params.best_of, r.params.max_tokens, r.params.temperature, static_cast<int>(r.harm));
 }
 std::string described(const Shift& s) {
   const EngineOptions& o = s.options;
   return fmt::format(
-      "keys and values {}, {} tokens, {} rows, {} sequences, {} patches, step {} ms, replay {}, rows of pictures {} bytes{}, "
+      "keys and values {}, {} tokens, {} rows, {} sequences, {} patches, step {} ms, replay {}, rows of "
+      "pictures {} bytes{}, "
       "prefixes {} bytes, drafts {} of {}, limit {} bytes; no memory {}, full disk {}, canceller {}",
-      to_string(*o.kv_cache_dtype), o.kv_cache_tokens, o.max_batch_tokens, o.max_sequences, o.max_batch_patches,
-      o.max_step_ms, o.replay_steps, o.vision_embedding_cache_bytes, o.vision_cache.directory.empty() ? "" : " and a disk",
-      o.prefix_cache_bytes, to_string(o.speculation.method), o.speculation.num_speculative_tokens, o.memory_limit_bytes,
+      to_string(*o.kv_cache_dtype), o.kv_cache_tokens, o.max_batch_tokens, o.max_sequences,
+      o.max_batch_patches, o.max_step_ms, o.replay_steps, o.vision_embedding_cache_bytes,
+      o.vision_cache.directory.empty() ? "" : " and a disk", o.prefix_cache_bytes,
+      to_string(o.speculation.method), o.speculation.num_speculative_tokens, o.memory_limit_bytes,
       s.lacks_memory, s.disk_is_full, s.has_canceller);
 }
 
@@ -184,12 +187,12 @@ class LongRun : public testing::Test {
   std::atomic<RequestId> last_id_ = 0;
   // What came of them all.
   std::int64_t n_submitted_ = 0, n_refused_ = 0, n_thrown_steps_ = 0, n_equal_ = 0, n_failed_ = 0,
-               n_out_of_memory_ = 0, n_cut_short_ = 0;
+               n_out_of_memory_ = 0, n_cut_short_ = 0, n_preemptions_ = 0;
 };
 
 void LongRun::submit(Engine& engine, const Shift& shift) {
   Sent sent;
-  sent.request = random_request(random_);
+  sent.request = shift.requests.empty() ? random_request(random_) : shift.requests[last_id_];
   // A step that is replayed does not come by the faults.
   Harm& harm = sent.request.harm;
   if (shift.options.replay_steps && (harm == Harm::kForwardThrows || harm == Harm::kBadLogits)) {
@@ -380,7 +383,7 @@ void LongRun::serve(const Shift& shift, std::int64_t n_requests) {
     });
   std::int64_t n_sent = 0;
   while (n_sent < n_requests || engine.has_work()) {
-    while (n_sent < n_requests && (one_in(random_, 3) || !engine.has_work())) {
+    while (n_sent < n_requests && (!shift.requests.empty() || one_in(random_, 3) || !engine.has_work())) {
       submit(engine, shift);
       ++n_sent;
       if (HasFatalFailure()) break;
@@ -411,6 +414,39 @@ void LongRun::serve(const Shift& shift, std::int64_t n_requests) {
   ends = true;
   if (canceller.joinable()) canceller.join();
   if (!HasFailure()) census(engine);
+  n_preemptions_ += engine.n_preemptions();
+}
+
+// All wait from the beginning, and the cache holds a quarter of what they need together.
+TEST_F(LongRun, FourTimesTheMemoryThatThereIs) {
+  const std::int64_t n_wanted = std::min<std::int64_t>(number_from("TRIPTYCH_LONG_RUN", 40), 1000);
+  Shift shift;
+  std::int64_t n_needed = 0;
+  while (static_cast<std::int64_t>(shift.requests.size()) < n_wanted) {
+    RandomRequest request = random_request(random_);
+    if (request.harm != Harm::kNone) continue;
+    request.params.max_tokens += 70;  // it grows over the ends of pages
+    const auto n_prompt = static_cast<std::int64_t>(prepare(model(), request).layout.input_ids.size());
+    n_needed +=
+        blocks_for(n_prompt + request.params.max_tokens) * kBlockTokens * request.params.n_sequences();
+    shift.requests.push_back(std::move(request));
+  }
+  shift.options = {.max_context_tokens = kContext,
+                   .kv_cache_tokens = std::max(kContext, n_needed / 4),
+                   .max_sequences = 4 * static_cast<int>(n_wanted),  // memory is what is short
+                   .kv_cache_dtype = KvDType::kF16,
+                   .vision_embedding_cache_bytes = 4096,
+                   .prefix_cache_bytes = std::size_t{1} << 16};
+  serve(shift, n_wanted);
+  EXPECT_EQ(n_submitted_, n_wanted);
+  EXPECT_EQ(n_equal_, n_wanted) << "all answered, as alone";
+  EXPECT_GT(n_preemptions_, 0);
+  if (std::getenv("TRIPTYCH_LONG_RUN") != nullptr)
+    std::printf(
+        "%lld requests that need %lld tokens of a cache of %lld: %lld equal to alone, %lld preemptions\n",
+        static_cast<long long>(n_submitted_), static_cast<long long>(n_needed),
+        static_cast<long long>(shift.options.kv_cache_tokens), static_cast<long long>(n_equal_),
+        static_cast<long long>(n_preemptions_));
 }
 
 TEST_F(LongRun, EveryRequestEndsOnceAndNothingIsLost) {
