@@ -75,9 +75,10 @@ int MemoryPool::class_of(std::size_t size_bytes) const noexcept {
 bool MemoryPool::add_slab(int size_class) {
   SlabClass& c = classes_[static_cast<std::size_t>(size_class)];
   const std::size_t n_units = c.object_bytes * kSlabObjects / kUnit_bytes;
-  c.usable.reserve(c.usable.size() + 1);
+  // Releasing must not need memory: all slabs may have a free object at once.
+  if (c.usable.capacity() <= c.n_slabs) c.usable.reserve(2 * c.n_slabs + 1);
   if (unused_slabs_.empty()) {
-    unused_slabs_.reserve(slabs_.size() + 1);
+    if (unused_slabs_.capacity() <= slabs_.size()) unused_slabs_.reserve(2 * slabs_.size() + 1);
     slabs_.emplace_back();
     unused_slabs_.push_back(static_cast<std::uint32_t>(slabs_.size() - 1));
   }
@@ -92,6 +93,7 @@ bool MemoryPool::add_slab(int size_class) {
   for (std::size_t u = 0; u < n_units; ++u) heap_.tag(data + u * kUnit_bytes) = index + 1;
   TRIPTYCH_POISON(data, n_units * kUnit_bytes);
   c.usable.push_back(index);
+  ++c.n_slabs;
   return true;
 }
 
@@ -124,6 +126,7 @@ void MemoryPool::drop_slab(std::uint32_t index) {
   for (std::size_t u = 0; u < n_units; ++u) heap_.tag(slab.data + u * kUnit_bytes) = 0;
   heap_.release(slab.data, n_units);
   slab.data = nullptr;
+  --c.n_slabs;
   unused_slabs_.push_back(index);  // there is room: it was made with the slab
 }
 
@@ -153,7 +156,12 @@ std::byte* MemoryPool::map_directly(std::size_t size_bytes) {
 #if defined(MADV_HUGEPAGE)
   if (heap_.huge_pages() != HugePages::kNone) madvise(data, need / kHuge * kHuge, MADV_HUGEPAGE);  // a hint
 #endif
-  direct_.emplace(data, need);
+  try {
+    direct_.emplace(data, need);
+  } catch (...) {
+    munmap(data, need);
+    throw;
+  }
   direct_bytes_ += need;
   stats_.granted_bytes += need;
   stats_.n_system_calls += 4;
@@ -165,7 +173,8 @@ std::byte* MemoryPool::allocate(std::size_t size_bytes) {
   std::byte* data = nullptr;
   const std::scoped_lock lock(mutex_);
   const std::size_t before = stats_.granted_bytes;
-  if (size_bytes < kMaxBytes) {
+  const bool fits = limit_bytes_ == 0 || (before <= limit_bytes_ && size_bytes <= limit_bytes_ - before);
+  if (size_bytes < kMaxBytes && fits) {
     const std::size_t need = size_bytes + guard_bytes_;
     const int size_class = class_of(need);
     data = size_class >= 0 ? take_object(size_class) : take_span(need);
@@ -189,6 +198,11 @@ std::byte* MemoryPool::allocate(std::size_t size_bytes) {
   }
 #endif
   return data;
+}
+
+void MemoryPool::set_limit(std::size_t bytes) {
+  const std::scoped_lock lock(mutex_);
+  limit_bytes_ = bytes;
 }
 
 MemoryPool::Block MemoryPool::find(const std::byte* data) {

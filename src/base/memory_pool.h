@@ -65,6 +65,8 @@ class MemoryPool {
   void trim();
   /// For memory taken from now on. Throws Error(kOutOfMemory) with what to do when kReserved cannot be had.
   void set_huge_pages(HugePages huge_pages);
+  /// Blocks beyond so many granted bytes are refused as if there were no memory; 0: no limit.
+  void set_limit(std::size_t bytes);
 
   MemoryPoolStats stats() const;
 
@@ -73,7 +75,8 @@ class MemoryPool {
   static constexpr std::uint32_t kAllFree = (1U << kSlabObjects) - 1;
   struct SlabClass {
     std::size_t object_bytes = 0;       // whole units
-    std::vector<std::uint32_t> usable;  // slabs with a free object
+    std::vector<std::uint32_t> usable;  // slabs with a free object; has room for all of its slabs
+    std::size_t n_slabs = 0;
   };
   struct Slab {
     std::byte* data = nullptr;
@@ -108,6 +111,7 @@ class MemoryPool {
   std::vector<std::uint32_t> unused_slabs_;
   std::map<const std::byte*, std::size_t> direct_;
   std::size_t direct_bytes_ = 0;
+  std::size_t limit_bytes_ = 0;
   MemoryPoolStats stats_;
   // The most that was granted in this stretch of calls and in the one before.
   std::size_t recent_peak_bytes_[2] = {};

@@ -308,6 +308,21 @@ std::size_t free_huge_pages() {
   return n;
 }
 
+TEST(MemoryPool, ALimitRefusesWhatIsBeyondIt) {
+  MemoryPool pool;
+  std::byte* first = pool.allocate(8192);
+  pool.set_limit(pool.stats().granted_bytes + 8192);
+  EXPECT_THROW(pool.allocate(100'000), Error);
+  std::byte* second = pool.allocate(4096);
+  EXPECT_THROW(pool.allocate(8192), Error);
+  pool.release(first);
+  first = pool.allocate(8192);
+  pool.set_limit(0);
+  std::byte* third = pool.allocate(100'000);
+  for (std::byte* block : {first, second, third}) pool.release(block);
+  EXPECT_EQ(pool.stats().n_blocks, 0U);
+}
+
 TEST(MemoryPool, ReservedHugePagesOrAMessageThatSaysWhatToDo) {
   MemoryPoolOptions options;
   options.huge_pages = HugePages::kReserved;

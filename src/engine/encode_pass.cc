@@ -31,16 +31,11 @@ constexpr double kBetter = 0.02;
 
 }  // namespace
 
-EncodePass::EncodePass(const Model& model, Backend& backend, Arena& arena, std::vector<MediaItem> items,
+EncodePass::EncodePass(const Model& model, Backend& backend, Arena& arena, std::vector<MediaItem>&& items,
                        ExecObserver* observer, ClockMs clock)
-    : model_(model),
-      backend_(backend),
-      arena_(arena),
-      items_(std::move(items)),
-      observer_(observer),
-      clock_(std::move(clock)),
-      fiber_([this](Fiber&) { encode(); }) {
+    : model_(model), backend_(backend), arena_(arena), observer_(observer), clock_(std::move(clock)) {
   arena_.reset();
+  items_ = std::move(items);
 }
 
 void EncodePass::encode() {
@@ -64,9 +59,10 @@ bool EncodePass::run(double budget_ms, const std::atomic<bool>& interrupt) {
   interrupt_ = &interrupt;
   piece_start_ms_ = start_ms;
   ++n_stretches_;
-  fiber_.resume();
+  if (!fiber_) fiber_.emplace([this](Fiber&) { encode(); });
+  fiber_->resume();
   active_ms_ += clock_() - start_ms;
-  return fiber_.done();
+  return fiber_->done();
 }
 
 double EncodePass::piece_flop() const noexcept {
@@ -88,7 +84,7 @@ void EncodePass::pause(double flop) {
   piece_start_ms_ = now_ms;
   // The next piece should end in time.
   if (now_ms + piece_ms_ < end_ms_ && !interrupt_->load(std::memory_order_relaxed)) return;
-  fiber_.suspend();
+  fiber_->suspend();
   piece_start_ms_ = clock_();
 }
 

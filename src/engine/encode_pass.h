@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "backend/exec_context.h"
@@ -31,7 +32,8 @@ class EncodePass final : private PassPauses {
  public:
   /// Borrows model, backend and arena, which is the pass's own while it lives. `observer` (may be null) sees
   /// the whole pass in one stretch.
-  EncodePass(const Model& model, Backend& backend, Arena& arena, std::vector<MediaItem> items,
+  /// When it throws, the items are where they were.
+  EncodePass(const Model& model, Backend& backend, Arena& arena, std::vector<MediaItem>&& items,
              ExecObserver* observer, ClockMs clock);
 
   /// Goes on for about `budget_ms` (infinity: to the end), or until `interrupt` is true; at least one piece.
@@ -77,7 +79,7 @@ class EncodePass final : private PassPauses {
   double flop_per_ms_ = 0;
   double piece_ms_ = 0;
 
-  Fiber fiber_;  // last: it runs on what stands above
+  std::optional<Fiber> fiber_;  // from the first stretch on; last: it runs on what stands above
 };
 
 }  // namespace triptych

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/make_room.h"
 #include "engine/sequence.h"
 
 namespace triptych {
@@ -19,7 +20,8 @@ std::uint64_t fresh_seed() {
   return (static_cast<std::uint64_t>(device()) << 32) | device();
 }
 
-RequestError describe(const std::exception_ptr& error) {
+// Where there is no memory even for the message, that is the message.
+RequestError describe(const std::exception_ptr& error) noexcept try {
   try {
     std::rethrow_exception(error);
   } catch (const Error& e) {
@@ -31,6 +33,8 @@ RequestError describe(const std::exception_ptr& error) {
   } catch (...) {
     return {ErrorCode::kInternal, "an exception of unknown type"};
   }
+} catch (...) {
+  return {ErrorCode::kOutOfMemory, "no memory"};
 }
 
 }  // namespace
@@ -151,6 +155,12 @@ void Engine::cancel(RequestId id) {
   has_cancels_.store(true, std::memory_order_relaxed);
 }
 
+void Engine::mark_cancelled(RequestId id) noexcept {
+  for (const auto* list : {&waiting_, &running_, &forked_})
+    for (const auto& s : *list)
+      if (s->id == id) s->cancelled = true;
+}
+
 void Engine::take_cancels() {
   if (!has_cancels_.load(std::memory_order_relaxed)) return;
   const std::lock_guard lock(cancel_mutex_);
@@ -173,7 +183,11 @@ std::optional<GenerationResult> Engine::take_result(RequestId id) {
             [](const Sequence* a, const Sequence* b) { return a->choice < b->choice; });
   const int n = own.front()->group ? own.front()->group->n : 1;
   std::vector<GenerationResult> results;
-  for (Sequence* s : own) results.push_back(std::move(s->result));
+  results.reserve(own.size());
+  for (Sequence* s : own) {
+    forget_output(*s);
+    results.push_back(std::move(s->result));
+  }
   std::erase_if(finished_, [id](const auto& s) { return s->id == id; });
   return combine_choices(std::move(results), n);
 }
@@ -205,6 +219,7 @@ void Engine::drop(RequestId id) {
       scheduler_.leave(s->ticket, s->n_tokens());
     }
     pool_->release(s->blocks);
+    forget_output(*s);
     return true;
   };
   std::erase_if(waiting_, is_this);
@@ -298,8 +313,8 @@ bool Engine::find_room(Sequence& s) {
     // The pictures of one that gave way are still there. Where nobody runs those of others do not count: one
     // has to go on.
     const std::int64_t n_more = s.ticket.started ? 0 : s.n_picture_blocks;
-    const std::int64_t n_available = running_.empty() ? pool_->n_free() + pool_->n_idle() - s.n_picture_blocks
-                                                      : n_available_blocks() - n_more;
+    const std::int64_t n_available =
+        n_available_blocks(running_.empty() ? s.n_picture_blocks : n_held_by_pictures() + n_more);
     if (scheduler_.admits(states_, next, n_available - n_kept)) return true;
     if (!probe_) return false;
     release_probe();
@@ -332,21 +347,42 @@ void Engine::give_way(Sequence& s) {
   monitor_.preempted();
 }
 
-void Engine::preempt_youngest() {
+// False: it failed instead.
+bool Engine::preempt_youngest() {
+  make_room(waiting_, 1);
   std::unique_ptr<Sequence> s = std::move(running_.back());
   running_.pop_back();
-  give_way(*s);
+  bool waits = true;
+  try {
+    give_way(*s);
+  } catch (...) {
+    fail_sequence(*s, std::current_exception());
+    waits = false;
+  }
   waiting_.push_back(std::move(s));
+  return waits;
 }
 
-StepOutput& Engine::output_of(Sequence& s) {
+// So that a sequence that ends needs none for that.
+void Engine::make_room_for_outputs() {
+  std::size_t n = n_outputs_ + forked_.size();
+  for (const auto* list : {&waiting_, &running_})
+    for (const auto& s : *list) n += 1 + s->siblings.size();
+  if (outputs_.size() >= n) return;
+  outputs_.resize(n);
+  output_sequences_.resize(n);
+  n_called_back_.resize(n);
+}
+
+// Its owner takes the result before it has seen what came of it in a step that threw.
+void Engine::forget_output(const Sequence& s) noexcept {
+  for (std::size_t i = 0; i < n_outputs_; ++i)
+    if (output_sequences_[i] == &s) output_sequences_[i] = nullptr;
+}
+
+StepOutput& Engine::output_of(Sequence& s) noexcept {
   for (std::size_t i = 0; i < n_outputs_; ++i)
     if (output_sequences_[i] == &s) return outputs_[i];
-  if (n_outputs_ == outputs_.size()) {
-    outputs_.emplace_back();
-    output_sequences_.emplace_back();
-    n_called_back_.emplace_back();
-  }
   StepOutput& out = outputs_[n_outputs_];
   out.id = s.id;
   out.choice = s.choice;
@@ -373,14 +409,14 @@ void Engine::finish(Sequence& s, FinishReason reason) {
 }
 
 // Its keys and values are not kept for others: they may be what is wrong.
-void Engine::fail_sequence(Sequence& s, std::exception_ptr error) {
+void Engine::fail_sequence(Sequence& s, std::exception_ptr error) noexcept {
   forget_pages(s);
   s.failure = error;
   s.result.error = describe(error);
   end(s, FinishReason::kError);
 }
 
-void Engine::end(Sequence& s, FinishReason reason) {
+void Engine::end(Sequence& s, FinishReason reason) noexcept {
   if (!s.finished()) {
     encoder_->forget(s);
     scheduler_.leave(s.ticket, s.n_tokens());
@@ -396,10 +432,16 @@ void Engine::end(Sequence& s, FinishReason reason) {
   monitor_.ended(s);
   StepOutput& out = output_of(s);
   out.finish_reason = reason;
-  out.error = s.result.error;
+  out.error.reset();
+  if (s.result.error) try {
+      out.error = s.result.error;
+    } catch (...) {
+      out.error = RequestError{s.result.error->code, {}};
+    }
 }
 
 void Engine::collect_finished() {
+  make_room(finished_, running_.size() + waiting_.size());
   const auto collect = [&](auto& from) {
     for (auto& s : from)
       if (s->finished()) finished_.push_back(std::move(s));

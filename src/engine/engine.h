@@ -85,7 +85,8 @@ class Engine {
   /// Requests wait or run.
   bool has_work() const noexcept { return !waiting_.empty() || !running_.empty(); }
   /// One step: what came of each sequence of which something came. Valid until the next call. Throws for no
-  /// fault of a single sequence.
+  /// fault of a single sequence; when it throws (no memory for what the engine itself keeps) every request is
+  /// where it was, the next step goes on, and what had come until then is among what that one returns.
   std::span<const StepOutput> step();
   /// Takes the result of a finished request; nothing when a sequence of it still waits or runs.
   std::optional<GenerationResult> take_result(RequestId id);
@@ -160,6 +161,7 @@ class Engine {
 
  private:
   // Requests: engine.cc
+  void mark_cancelled(RequestId id) noexcept;
   void take_cancels();
   bool end_cancelled();
   bool end_timed_out();
@@ -169,19 +171,22 @@ class Engine {
   bool find_room(Sequence& s);
   void start(Sequence& s);
   void give_way(Sequence& s);
-  void preempt_youngest();
+  bool preempt_youngest();
   void finish(Sequence& s, FinishReason reason);
-  void fail_sequence(Sequence& s, std::exception_ptr error);
-  void end(Sequence& s, FinishReason reason);
+  void fail_sequence(Sequence& s, std::exception_ptr error) noexcept;
+  void end(Sequence& s, FinishReason reason) noexcept;
   void collect_finished();
   void drop(RequestId id);
-  StepOutput& output_of(Sequence& s);
+  void make_room_for_outputs();
+  void forget_output(const Sequence& s) noexcept;
+  StepOutput& output_of(Sequence& s) noexcept;
   SequenceState state_of(const Sequence& s) const;
   void note_states();
   bool has_ended(const Sequence& s) const;
   // Pages: engine_pages.cc
   std::int64_t n_held_by_pictures() const;
   std::int64_t n_available_blocks() const;
+  std::int64_t n_available_blocks(std::int64_t n_of_pictures) const;
   std::int32_t allocate_block();
   void reserve_blocks(Sequence& s, std::int64_t n_tokens);
   bool must_copy_page(const Sequence& s) const;
@@ -285,6 +290,7 @@ class Engine {
   std::vector<Sequence*> output_sequences_;
   std::vector<std::size_t> n_called_back_;  // events of each output that its callback has seen
   std::size_t n_outputs_ = 0;
+  bool outputs_given_ = true;  // the caller has seen them
 };
 
 }  // namespace triptych

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/make_room.h"
 #include "engine/engine.h"
 #include "engine/sequence.h"
 
@@ -55,8 +56,10 @@ std::unique_ptr<Sequence> Engine::make_sequence(const PreparedRequest& request, 
     fail(ErrorCode::kContextLength, "the prompt has {} tokens and the context holds {}, the answer included",
          s->n_prompt, options_.max_context_tokens);
   s->n_picture_blocks = memory_.picture_blocks(request.media);
-  const std::int64_t most = memory_.is_limited() ? (pool_->n_blocks() - s->n_picture_blocks) * kBlockTokens
-                                                 : options_.max_context_tokens;
+  const std::int64_t most =
+      memory_.is_limited()
+          ? std::min(pool_->n_blocks(), memory_.n_blocks() - s->n_picture_blocks) * kBlockTokens
+          : options_.max_context_tokens;
   const std::int64_t room = std::min(options_.max_context_tokens, most) - s->n_prompt;
   s->max_tokens = params.max_answer_tokens(s->n_prompt, room);
   std::unique_ptr<Constraint> constraint;
@@ -98,7 +101,7 @@ void Engine::add_siblings(Sequence& s, const PreparedRequest& request, const Sam
 // The prompt is computed, and `logits` are those behind it. What was encoded for it is shared, for siblings
 // that have to compute it again.
 void Engine::fork(Sequence& s, std::span<const float> logits) {
-  forked_.reserve(forked_.size() + s.siblings.size());
+  make_room(forked_, s.siblings.size());
   std::vector<std::unique_ptr<Sequence>> siblings = std::move(s.siblings);
   s.siblings.clear();
   for (std::unique_ptr<Sequence>& sibling : siblings) {
@@ -129,6 +132,9 @@ void Engine::fork(Sequence& s, std::span<const float> logits) {
 
 // Behind the sequence they were forked from; those that find no place wait before all that have not begun.
 void Engine::place_forked() {
+  if (forked_.empty()) return;
+  make_room(running_, forked_.size());
+  make_room(waiting_, forked_.size());
   for (std::size_t i = forked_.size(); i-- > 0;) {
     std::unique_ptr<Sequence> s = std::move(forked_[i]);
     const auto first =
@@ -137,7 +143,11 @@ void Engine::place_forked() {
       running_.insert(first == running_.end() ? first : std::next(first), std::move(s));
       continue;
     }
-    give_way(*s);
+    try {
+      give_way(*s);
+    } catch (...) {
+      fail_sequence(*s, std::current_exception());
+    }
     waiting_.push_back(std::move(s));
   }
   forked_.clear();

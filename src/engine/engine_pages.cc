@@ -25,9 +25,15 @@ std::int64_t Engine::n_held_by_pictures() const {
 
 // Those that nobody holds, and those that only the prefix cache does, without those whose memory pictures
 // take.
-std::int64_t Engine::n_available_blocks() const {
+std::int64_t Engine::n_available_blocks() const { return n_available_blocks(n_held_by_pictures()); }
+
+// The same where pictures take the memory of so many blocks: first of those that the limit allows beyond the
+// cache.
+std::int64_t Engine::n_available_blocks(std::int64_t n_of_pictures) const {
   const std::int64_t all = pool_->n_free() + pool_->n_idle();
-  return memory_.is_limited() ? std::max<std::int64_t>(all - n_held_by_pictures(), 0) : all;
+  if (!memory_.is_limited()) return all;
+  const std::int64_t n_spare = memory_.n_blocks() - pool_->n_blocks();
+  return std::max<std::int64_t>(all - std::max<std::int64_t>(n_of_pictures - n_spare, 0), 0);
 }
 
 std::int32_t Engine::allocate_block() {

@@ -175,8 +175,8 @@ bool Engine::encode_observed() {
 
 // False when a sequence failed, or has to compute again what could not be copied.
 bool Engine::take_blocks() {
-  for (std::size_t i = 0; i < schedule_.preempted.size(); ++i) preempt_youngest();
   bool all = true;
+  for (std::size_t i = 0; i < schedule_.preempted.size(); ++i) all &= preempt_youngest();
   for (const ScheduledRows& one : schedule_.rows) {
     Sequence& s = *running_[one.sequence];
     try {
@@ -309,6 +309,7 @@ bool Engine::run_step() {
 // The callback of submit, with what it has not seen. One that throws, or wants no more, is its own request's
 // affair.
 void Engine::call_back(std::size_t output) {
+  if (output_sequences_[output] == nullptr) return;
   Sequence& s = *output_sequences_[output];
   const std::vector<TokenEvent>& events = outputs_[output].events;
   if (!s.on_token) return;
@@ -316,7 +317,7 @@ void Engine::call_back(std::size_t output) {
       if (s.on_token(events[n_called_back_[output]++])) continue;
       n_called_back_[output] = events.size();
       if (!s.finished()) finish(s, FinishReason::kCancelled);
-      if (s.group) cancel(s.id);
+      if (s.group) mark_cancelled(s.id);
     } catch (...) {
       n_called_back_[output] = events.size();
       fail_sequence(s, std::current_exception());
@@ -325,9 +326,12 @@ void Engine::call_back(std::size_t output) {
 
 std::span<const StepOutput> Engine::step() {
   const FlushDenormals no_denormals;
-  n_outputs_ = 0;
+  if (outputs_given_) n_outputs_ = 0;
+  outputs_given_ = false;
   encode_ms_ = 0;
   monitor_.begin_step();
+  place_forked();  // of a step that threw
+  make_room_for_outputs();
   end_cancelled();
   end_timed_out();
   do {
@@ -342,6 +346,7 @@ std::span<const StepOutput> Engine::step() {
                      .n_used_blocks = pool_->n_blocks() - pool_->n_free(),
                      .n_blocks = pool_->n_blocks(),
                      .vision_cache_bytes = vision_embeddings_.size_bytes()});
+  outputs_given_ = true;
   return std::span(outputs_).first(n_outputs_);
 }
 

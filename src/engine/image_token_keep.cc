@@ -20,7 +20,7 @@ std::unique_ptr<ImageTokenKeep> ImageTokenKeep::make(const Sequence& s, int n_ax
   out->runs_ = s.runs;
   out->left_.resize(s.tokens.size());
   for (std::size_t t = 0; t < s.tokens.size(); ++t) out->left_[t] = static_cast<std::int32_t>(t);
-  out->received_.resize(s.tokens.size(), 0.0);
+  out->received_.resize(s.tokens.size(), 0);
   out->items_.resize(s.media.size());
   std::vector<std::int64_t> ends(s.media.size(), 0);
   std::int64_t last_end = 0;
@@ -141,7 +141,8 @@ void ImageTokenKeep::choose(std::size_t item, std::span<const double> scores) {
 
 std::vector<double> ImageTokenKeep::received_by(std::size_t item) const {
   std::vector<double> out;
-  for (const Row& row : items_[item].rows) out.push_back(received_[static_cast<std::size_t>(row.token)]);
+  for (const Row& row : items_[item].rows)
+    out.push_back(static_cast<double>(received_[static_cast<std::size_t>(row.token)]));
   return out;
 }
 
@@ -168,7 +169,8 @@ void ImageTokenKeep::drop(std::span<const std::size_t> items, Sequence& s) {
 void ImageTokenKeep::restore(Sequence& s) {
   for (Item& item : items_)
     if (item.cut != kBeforePrefill && item.n_to_drop() > 0) item.dropped = false;
-  std::fill(received_.begin(), received_.end(), 0.0);
+  std::fill(received_.begin(), received_.end(), 0);
+  step_.clear();
   write_prompt(s);
 }
 
@@ -254,14 +256,14 @@ std::vector<ImageTokenKeep::Rows> ImageTokenKeep::listening_rows(const Sequence&
   return out;
 }
 
-std::span<float> ImageTokenKeep::begin_step(std::int64_t n) {
-  step_.assign(static_cast<std::size_t>(n), 0.0F);
+std::span<std::int64_t> ImageTokenKeep::begin_step(std::int64_t n) {
+  step_.assign(static_cast<std::size_t>(n), 0);
   return step_;
 }
 
 void ImageTokenKeep::end_step() {
   for (std::size_t t = 0; t < std::min(step_.size(), left_.size()); ++t)
-    received_[static_cast<std::size_t>(left_[t])] += static_cast<double>(step_[t]);
+    received_[static_cast<std::size_t>(left_[t])] += step_[t];
   step_.clear();
 }
 

@@ -72,8 +72,9 @@ class ImageTokenKeep {
     std::int64_t end = 0;
   };
   std::vector<Rows> listening_rows(const Sequence& s, std::int64_t n_rows) const;
-  /// Sums of a step that begins, [n] tokens of the sequence; they count once the step has ended well.
-  std::span<float> begin_step(std::int64_t n);
+  /// Sums of a step that begins, [n] tokens of the sequence; they count once the step has ended well. Whole
+  /// numbers, whose sum does not depend on which rows share a step.
+  std::span<std::int64_t> begin_step(std::int64_t n);
   void end_step();
 
  private:
@@ -101,11 +102,11 @@ class ImageTokenKeep {
   int n_axes_ = 1;
   std::vector<std::int32_t> tokens_, positions_;  // of the whole prompt
   std::vector<MediaRun> runs_;
-  std::vector<Item> items_;            // one for each of the sequence's media
-  std::vector<std::int32_t> dropped_;  // tokens of the whole prompt that are not in the sequence, ascending
-  std::vector<std::int32_t> left_;     // the others, ascending
-  std::vector<float> step_;            // attention received in this step, by token of the sequence
-  std::vector<double> received_;       // before, by token of the whole prompt
+  std::vector<Item> items_;             // one for each of the sequence's media
+  std::vector<std::int32_t> dropped_;   // tokens of the whole prompt that are not in the sequence, ascending
+  std::vector<std::int32_t> left_;      // the others, ascending
+  std::vector<std::int64_t> step_;      // attention received in this step, by token of the sequence
+  std::vector<std::int64_t> received_;  // before, by token of the whole prompt
 };
 
 }  // namespace triptych

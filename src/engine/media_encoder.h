@@ -68,9 +68,13 @@ class MediaEncoder {
   bool take_from_cache(Sequence& s, std::size_t medium);
   static bool join(std::span<const MediaItem> items, std::vector<Target>& targets, Sequence& s,
                    std::size_t medium);
-  void begin(Work work);
+  static void give_back(std::vector<MediaItem>& items, std::span<const Target> targets) noexcept;
+  void gather(std::span<const std::unique_ptr<Sequence>> sequences, Work& next);
+  void begin(Work& work);
   void deliver();
   void retreat(std::exception_ptr error, std::vector<Failure>& failures);
+  void retreat(std::vector<MediaItem>& items, std::span<const Target> targets,
+               const std::exception_ptr& error, std::vector<Failure>& failures);
 
   Backend& backend_;
   ModelRunner& runner_;

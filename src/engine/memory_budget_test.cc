@@ -118,5 +118,26 @@ TEST(MemoryBudget, WhatCouldNeverFitIsRefusedAtOnce) {
   for (const RequestId id : ids) EXPECT_EQ(engine.take_result(id).value().token_ids.size(), 8U);
 }
 
+// Pictures take what the limit allows beside a cache that was asked to be small, and only then of the cache.
+TEST(MemoryBudget, PicturesFitBesideASmallCache) {
+  const auto model = make_model("qwen2_vl");
+  const MemoryBudget sizes(kPlenty_bytes, model->model(), model->backend(), kSizes);
+  EngineOptions options{.max_context_tokens = 512,
+                        .kv_cache_tokens = 512,
+                        .max_batch_tokens = kSizes.n_step_rows,
+                        .max_sequences = static_cast<int>(kSizes.n_sequences),
+                        .kv_cache_dtype = kSizes.kv_dtype,
+                        .max_batch_patches = kSizes.n_pass_patches};
+  options.memory_limit_bytes = kPlenty_bytes;
+  const PreparedRequest asked = request(*model, 100, 448);
+  const MemoryBudget limit(kPlenty_bytes, model->model(), model->backend(), kSizes);
+  ASSERT_GT(limit.picture_blocks(asked.media), blocks_for(512)) << "more than the whole cache";
+  Engine engine(*model, options);
+  std::vector<RequestId> ids;
+  for (int i = 0; i < 3; ++i) ids.push_back(engine.submit(request(*model, 100, 448), answer(8)));
+  while (engine.has_work()) engine.step();
+  for (const RequestId id : ids) EXPECT_EQ(engine.take_result(id).value().token_ids.size(), 8U);
+}
+
 }  // namespace
 }  // namespace triptych

@@ -67,7 +67,8 @@ TensorView ModelRunner::encode_media(std::span<const MediaItem> items, ExecObser
   return rows;
 }
 
-std::unique_ptr<EncodePass> ModelRunner::begin_encoding(std::vector<MediaItem> items, const ClockMs& clock) {
+std::unique_ptr<EncodePass> ModelRunner::begin_encoding(std::vector<MediaItem>&& items,
+                                                        const ClockMs& clock) {
   return std::make_unique<EncodePass>(model_, backend_, tower_arena_, std::move(items),
                                       observe(nullptr, "vision"), clock);
 }

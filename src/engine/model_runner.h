@@ -40,7 +40,8 @@ class ModelRunner {
   TensorView encode_media(std::span<const MediaItem> items, ExecObserver* observer);
   /// The same as a pass that can be left and gone on with between steps; one at a time. Where numbers are
   /// checked, it runs in one stretch.
-  std::unique_ptr<EncodePass> begin_encoding(std::vector<MediaItem> items, const ClockMs& clock);
+  /// When it throws, the items are where they were.
+  std::unique_ptr<EncodePass> begin_encoding(std::vector<MediaItem>&& items, const ClockMs& clock);
   /// One step -> logits [sum of logit rows, vocab_size] in host memory, sequences in order. Valid until the
   /// next call.
   /// Throws what the model throws; then, of the cache, only what the step was to write is lost: the same

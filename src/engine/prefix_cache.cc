@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/make_room.h"
 
 namespace triptych {
 
@@ -100,12 +101,15 @@ void PrefixCache::touch(PrefixChain& chain, std::size_t n_before) {
 void PrefixCache::insert(const Fingerprint& key, const Fingerprint& parent, PageContents contents,
                          std::int32_t block) {
   std::vector<Pages::iterator>& siblings = children_[parent];
-  siblings.reserve(siblings.size() + 1);
-  pages_.push_front({key, parent, std::move(contents), block});
+  bool is_listed = false;
   try {
+    make_room(siblings, 1);
+    pages_.push_front({key, parent, std::move(contents), block});
+    is_listed = true;
     by_key_.emplace(key, pages_.begin());
   } catch (...) {
-    pages_.pop_front();
+    if (is_listed) pages_.pop_front();
+    if (siblings.empty()) children_.erase(parent);
     throw;
   }
   siblings.push_back(pages_.begin());
@@ -114,7 +118,7 @@ void PrefixCache::insert(const Fingerprint& key, const Fingerprint& parent, Page
 }
 
 // It has no pages behind it.
-void PrefixCache::remove(Pages::iterator page) {
+void PrefixCache::remove(Pages::iterator page) noexcept {
   by_key_.erase(page->key);
   const auto siblings = children_.find(page->parent);
   std::erase(siblings->second, page);
@@ -124,14 +128,16 @@ void PrefixCache::remove(Pages::iterator page) {
   pages_.erase(page);
 }
 
-void PrefixCache::remove_with_descendants(Pages::iterator page) {
-  std::vector<Pages::iterator> all = {page};
-  for (std::size_t i = 0; i < all.size(); ++i)
-    if (const auto behind = children_.find(all[i]->key); behind != children_.end())
-      all.insert(all.end(), behind->second.begin(), behind->second.end());
-  while (!all.empty()) {
-    remove(all.back());
-    all.pop_back();
+// Needs no memory: a sequence that fails for want of it forgets its pages.
+void PrefixCache::remove_with_descendants(Pages::iterator page) noexcept {
+  for (;;) {
+    Pages::iterator last = page;
+    for (auto behind = children_.find(last->key); behind != children_.end();
+         behind = children_.find(last->key))
+      last = behind->second.back();
+    const bool is_page = last == page;
+    remove(last);
+    if (is_page) return;
   }
 }
 
@@ -193,7 +199,7 @@ void PrefixCache::publish_rest(PrefixChain& chain, const PrefixTokens& tokens, s
   trim();
 }
 
-void PrefixCache::forget(const Fingerprint& key, std::int32_t block) {
+void PrefixCache::forget(const Fingerprint& key, std::int32_t block) noexcept {
   const auto found = by_key_.find(key);
   if (found != by_key_.end() && found->second->block == block) remove_with_descendants(found->second);
 }

@@ -59,7 +59,7 @@ class PrefixCache {
   void publish_rest(PrefixChain& chain, const PrefixTokens& tokens, std::int64_t n_prompt,
                     std::int32_t block);
   /// What was published from `block` under `key` may be wrong: it goes, with all that stands behind it.
-  void forget(const Fingerprint& key, std::int32_t block);
+  void forget(const Fingerprint& key, std::int32_t block) noexcept;
 
   /// Gives back the idle page that was not used for longest. False: there is none.
   bool evict_one();
@@ -85,8 +85,8 @@ class PrefixCache {
   std::vector<Pages::iterator> walk(PrefixChain& chain, const PrefixTokens& tokens, std::int64_t& n_tokens);
   void touch(PrefixChain& chain, std::size_t n_before);
   void insert(const Fingerprint& key, const Fingerprint& parent, PageContents contents, std::int32_t block);
-  void remove(Pages::iterator page);
-  void remove_with_descendants(Pages::iterator page);
+  void remove(Pages::iterator page) noexcept;
+  void remove_with_descendants(Pages::iterator page) noexcept;
   void drop_beginnings_of(const PageContents& contents, const Fingerprint& parent);
   void trim();
 

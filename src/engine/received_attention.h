@@ -1,5 +1,6 @@
 // Gathers, while a step runs, the attention that keys in the cache receive from rows of text, for sequences
-// that choose their image tokens by it.
+// that choose their image tokens by it. Row by row, in sums of whole numbers: the choice is the same however
+// a prompt is cut into steps.
 #pragma once
 
 #include <cstddef>
@@ -30,9 +31,10 @@ class ReceivedAttention final : public CacheAttentionListener {
     std::size_t index = 0;
     std::int64_t first_row = 0;  // of the sequence's rows in the step
     std::int64_t n_rows = 0;
-    std::span<float> received;  // by token of the sequence
+    std::span<std::int64_t> received;  // by token of the sequence, in units of 2^-32
   };
   std::vector<Part> parts_;
+  std::vector<float> of_row_;
 };
 
 }  // namespace triptych

@@ -115,7 +115,12 @@ void VisionEmbeddingCache::keep(Entry entry) {
     entries_.pop_back();
   }
   entries_.push_front(std::move(entry));
-  by_key_[entries_.front().key] = entries_.begin();
+  try {
+    by_key_[entries_.front().key] = entries_.begin();
+  } catch (...) {
+    entries_.pop_front();
+    throw;
+  }
   stats_.memory_bytes += n_bytes;
   ++stats_.n_items;
 }

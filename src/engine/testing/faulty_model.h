@@ -58,9 +58,10 @@ class FaultyModel final : public Model {
 /// A tiny model of a family with faults, and what it borrows.
 class FaultyTinyModel {
  public:
-  explicit FaultyTinyModel(std::string_view family)
-      : files_(tiny_files(family, Geometry::kSmall)), weights_(DType::kF32, 1) {
-    auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt});
+  explicit FaultyTinyModel(std::string_view family) : FaultyTinyModel(tiny_files(family, Geometry::kSmall)) {}
+  explicit FaultyTinyModel(TinyFiles files, const CpuPolicy& policy = {})
+      : files_(std::move(files)), weights_(DType::kF32, 1) {
+    auto backend = make_cpu_backend({.n_threads = 1, .pin = false, .isa = std::nullopt, .policy = policy});
     ModelSource source{.config = JsonView(files_.config, "config.json")};
     if (!files_.preprocessor.is_null())
       source.preprocessor = JsonView(files_.preprocessor, "preprocessor_config.json");
