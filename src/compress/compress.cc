@@ -197,7 +197,10 @@ CompressReport compress_checkpoint(const fs::path& from, const fs::path& to, con
     written = convert_checkpoint(from, to, convert);
     const double budget = options.recipe.budget.bytes;
     const double over = static_cast<double>(written.written_bytes) - budget;
-    if (budget == 0 || over <= 0 || attempt == 4) break;
+    if (budget == 0 || over <= 0) break;
+    if (attempt == 4)
+      fail(ErrorCode::kInvalidArgument, "a budget of {}: the files still take {}", format_bytes(budget),
+           format_bytes(static_cast<double>(written.written_bytes)));
     weights = compression.make_smaller(over);
     convert.replace = true;
   }
