@@ -42,6 +42,7 @@ triptych_find_module(PCRE2::PCRE2 libpcre2-8)
 triptych_find_module(utf8proc::utf8proc libutf8proc)
 triptych_find_module(editline::editline libedit)
 triptych_find_module(sodium::sodium libsodium)
+triptych_find_module(yaml::yaml yaml-cpp)
 
 # Not by pkg-config: newer packages of sentencepiece name modules there that only building it needs.
 find_path(SENTENCEPIECE_INCLUDE_DIR sentencepiece_processor.h)

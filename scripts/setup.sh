@@ -11,7 +11,7 @@ base_packages=(
   build-essential cmake ninja-build pkg-config git
   libfmt-dev libspdlog-dev nlohmann-json3-dev libcli11-dev libedit-dev
   libpng-dev zlib1g-dev libjpeg-dev libwebp-dev libgif-dev libtiff-dev
-  libpcre2-dev libutf8proc-dev libsentencepiece-dev libsodium-dev libeigen3-dev
+  libpcre2-dev libutf8proc-dev libsentencepiece-dev libsodium-dev libeigen3-dev libyaml-cpp-dev
   libboost-dev libssl-dev
   libgtest-dev libgmock-dev curl
 )

@@ -7,21 +7,19 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/progress.h"
 #include "cli/commands.h"
+#include "cli/compress_output.h"
 #include "cli/flag_checks.h"
 #include "cli/flags.h"
 #include "cli/help_tree.h"
 #include "cli/interrupt.h"
-#include "cli/json_output.h"
 #include "cli/output_file.h"
 #include "compress/compress.h"
 #include "compress/gate.h"
 #include "compress/html_report.h"
-#include "report/text_table.h"
 
 namespace triptych::cli {
 namespace {
@@ -32,14 +30,19 @@ struct CompressFlags {
   ModelFlags machine;
   std::string out, data, eval, gate;
   std::optional<std::string> html;
-  std::string weights = "int4:g128", vision_weights = "int8", lm_head = "int8";
-  compress::CalibrationOptions calibration;
+  std::string recipe = "balanced";
+  // What is given counts before the recipe.
+  std::optional<std::string> weights, vision_weights, lm_head;
+  std::optional<std::int64_t> n_samples;
+  std::optional<float> image_row_weight;
   std::int64_t eval_limit = 0;
-  double bits = 0;
-  std::vector<std::string> choices = {"int4:g128", "int4:g32", "int8"};
-  std::size_t n_sensitivity_samples = 64;
-  float clip_to = 0.7F;
+  std::optional<double> bits, max_loss;
+  std::optional<std::string> budget;
+  std::vector<std::string> choices;
+  std::optional<std::size_t> n_sensitivity_samples;
+  std::optional<double> clip_to;
   bool no_equalize = false, no_gptq = false, force = false, allow_overlap = false, json = false;
+  bool dry_run = false;
 };
 
 // Unwinds through the library, so that what was begun is removed.
@@ -49,18 +52,38 @@ std::optional<QuantFormat> format_of(const std::string& word) {
   return word == "auto" ? std::nullopt : std::optional(QuantFormat::parse(word));
 }
 
+compress::Recipe recipe_of(const CompressFlags& flags) {
+  compress::Recipe out = compress::read_recipe(flags.recipe);
+  if (flags.weights) out.formats.language = format_of(*flags.weights);
+  if (flags.vision_weights) out.formats.vision = format_of(*flags.vision_weights);
+  if (flags.lm_head) out.formats.lm_head = format_of(*flags.lm_head);
+  if (flags.n_samples) out.calibration.n_samples = *flags.n_samples;
+  if (flags.image_row_weight) out.calibration.image_row_weight = *flags.image_row_weight;
+  if (flags.bits || flags.budget || flags.max_loss) {
+    out.budget.bits = flags.bits.value_or(0);
+    out.budget.bytes = flags.budget ? compress::parse_bytes(*flags.budget, "--budget") : 0;
+    out.budget.max_loss = flags.max_loss.value_or(0);
+  }
+  if (!flags.choices.empty()) {
+    out.budget.choices.clear();
+    for (const std::string& word : flags.choices) out.budget.choices.push_back(QuantFormat::parse(word));
+  }
+  if (flags.n_sensitivity_samples) out.budget.n_samples = *flags.n_sensitivity_samples;
+  if ((!flags.choices.empty() || flags.n_sensitivity_samples) && !out.budget.any())
+    fail(ErrorCode::kInvalidArgument,
+         "--choices and --sensitivity-samples are for --bits, --budget or --max-loss, and none is given");
+  if (flags.no_equalize) std::erase_if(out.passes, [](const auto& step) { return step.name == "equalize"; });
+  compress::PassSettings& round = *out.settings_of("round");
+  if (flags.no_gptq) round["feedback"] = 0;
+  if (flags.clip_to) round["clip_to"] = *flags.clip_to;
+  return out;
+}
+
 compress::CompressOptions options_of(const CompressFlags& flags) {
   compress::CompressOptions out;
   out.load = flags.machine.load_options();
-  out.formats = {format_of(flags.weights), format_of(flags.vision_weights), format_of(flags.lm_head)};
-  out.bits = flags.bits;
-  for (const std::string& word : flags.choices) out.choices.push_back(QuantFormat::parse(word));
-  out.n_sensitivity_samples = flags.n_sensitivity_samples;
+  out.recipe = recipe_of(flags);
   out.data = flags.data;
-  out.calibration = flags.calibration;
-  out.equalize = !flags.no_equalize;
-  out.gptq = !flags.no_gptq;
-  out.clip_to = flags.clip_to;
   return out;
 }
 
@@ -90,89 +113,6 @@ compress::QualityLoss measure(const CompressFlags& flags, const fs::path& made) 
   out.after =
       evaluate(*model, flags.eval, questions, options, [&](std::int64_t n) { tell(n + total / 2); }).total();
   return out;
-}
-
-void print_text(const CompressFlags& flags, const compress::CompressReport& report,
-                const std::optional<compress::QualityLoss>& loss,
-                const std::vector<compress::GateResult>& gate) {
-  TextTable table({{"linear", Align::kLeft}, {"format", Align::kLeft}, {"nearest, dB"}, {"compressed, dB"}});
-  const auto decibel = [](double share) {
-    return share > 0 ? fmt::format("{:.1f}", -10 * std::log10(share)) : std::string("exact");
-  };
-  for (const compress::LinearReport& linear : report.linears)
-    table.add_row(
-        {one_line(linear.name), linear.format, decibel(linear.error_nearest), decibel(linear.error)});
-  std::fputs(table.render().c_str(), stdout);
-  std::printf(
-      "\n%zu linears at %.2f bits a weight, %zu kept; calibrated on %lld samples, %lld image and %lld text "
-      "tokens\n",
-      report.linears.size(), report.bits_per_weight(), report.kept.size(),
-      static_cast<long long>(report.n_samples), static_cast<long long>(report.n_image_tokens),
-      static_cast<long long>(report.n_text_tokens));
-  std::printf("%s: %s of weights became %s in %.1f s\n", one_line(flags.out).c_str(),
-              format_bytes(static_cast<double>(report.written.source_bytes)).c_str(),
-              format_bytes(static_cast<double>(report.written.written_bytes)).c_str(), report.seconds);
-  if (loss)
-    std::printf(
-        "exact match %s of the original, %s compressed (blank pictures %s); divergence %.2e; same top token "
-        "%s\n",
-        format_percent(loss->before.accuracy(), 2).c_str(), format_percent(loss->after.accuracy(), 2).c_str(),
-        format_percent(loss->after.control_accuracy(), 2).c_str(), loss->after.mean_kl_divergence(),
-        format_percent(loss->after.same_top(), 2).c_str());
-  for (const compress::GateResult& result : gate)
-    std::printf("gate %s: %.4g, %s\n", result.condition.c_str(), result.value,
-                result.passed ? "passed" : "FAILED");
-}
-
-void print_document(const CompressFlags& flags, const compress::CompressReport& report,
-                    const std::optional<compress::QualityLoss>& loss,
-                    const std::vector<compress::GateResult>& gate) {
-  JsonOut out = json_document("compress");
-  out["model"] = flags.machine.model;
-  out["out"] = flags.out;
-  out["bits_per_weight"] = report.bits_per_weight();
-  out["source_bytes"] = report.written.source_bytes;
-  out["written_bytes"] = report.written.written_bytes;
-  out["seconds"] = report.seconds;
-  out["calibration"] = {{"data", flags.data},
-                        {"samples", report.n_samples},
-                        {"image_tokens", report.n_image_tokens},
-                        {"text_tokens", report.n_text_tokens},
-                        {"fingerprint", report.data_fingerprint}};
-  out["linears"] = JsonOut::array();
-  for (const compress::LinearReport& l : report.linears)
-    out["linears"].push_back({{"name", l.name},
-                              {"part", l.part},
-                              {"format", l.format},
-                              {"weights", l.n_weights},
-                              {"bits_per_weight", l.bits_per_weight},
-                              {"error_nearest", l.error_nearest},
-                              {"error", l.error},
-                              {"damping", l.damping}});
-  out["kept"] = report.kept;
-  out["unreached"] = report.unreached;
-  out["sensitivities"] = JsonOut::array();
-  for (const compress::SensitivityReport& s : report.sensitivities)
-    out["sensitivities"].push_back({{"name", s.name}, {"format", s.format}, {"divergence", s.divergence}});
-  out["equalizations"] = JsonOut::array();
-  for (const compress::EqualizationReport& e : report.equalizations)
-    out["equalizations"].push_back({{"reader", e.reader},
-                                    {"activation_power", e.activation_power},
-                                    {"weight_power", e.weight_power},
-                                    {"gain", e.gain}});
-  if (loss)
-    out["evaluation"] = {{"data", flags.eval},
-                         {"n", loss->after.n},
-                         {"accuracy_before", loss->before.accuracy()},
-                         {"accuracy", loss->after.accuracy()},
-                         {"control_accuracy", loss->after.control_accuracy()},
-                         {"mean_kl_divergence", loss->after.mean_kl_divergence()},
-                         {"max_kl_divergence", loss->after.max_kl_divergence},
-                         {"same_top_token", loss->after.same_top()}};
-  out["gate"] = JsonOut::array();
-  for (const compress::GateResult& g : gate)
-    out["gate"].push_back({{"condition", g.condition}, {"value", g.value}, {"passed", g.passed}});
-  print_json(out);
 }
 
 // A folder beside OUT that becomes OUT when the gate is passed.
@@ -213,14 +153,24 @@ int run_compress(const CompressFlags& flags) {
                  {{"MODEL", flags.machine.model}, {"--data", flags.data}, {"--eval", flags.eval}});
   check_convert_target({flags.machine.model, flags.data}, flags.out, flags.force);
   std::optional<ProgressBar> bar;
-  options.progress = [&](const std::string& what, std::int64_t n_done, std::int64_t n) {
+  std::string activity;  // of the bar
+  options.progress = [&](const compress::CompressProgress& now) {
     if (Interrupt::take()) throw Interrupted();
     if (flags.machine.quiet) return;
-    // How much there is to do is known once the data was read.
-    if (n_done <= 1) bar.emplace("compress", n);
-    bar->update(n_done, what);
+    if (!bar || now.activity != activity) bar.emplace(now.activity, now.n);
+    activity = now.activity;
+    bar->update(now.n_done, now.what);
   };
   try {
+    if (flags.dry_run) {
+      const compress::CompressPlan plan = compress::plan_compression(flags.machine.model, options);
+      bar.reset();
+      if (flags.json)
+        print_plan_json(flags.machine.model, plan, options.recipe);
+      else
+        print_plan_text(plan, options.recipe);
+      return kExitOk;
+    }
     const Candidate candidate(flags.out);
     const compress::CompressReport report =
         compress::compress_checkpoint(flags.machine.model, candidate.path(), options);
@@ -240,10 +190,17 @@ int run_compress(const CompressFlags& flags) {
                                           .report = report,
                                           .loss = loss ? &*loss : nullptr,
                                           .gate = results}));
+    const CompressOutcome outcome{.model = flags.machine.model,
+                                  .out = flags.out,
+                                  .data = flags.data,
+                                  .eval = flags.eval,
+                                  .report = report,
+                                  .loss = loss,
+                                  .gate = results};
     if (flags.json)
-      print_document(flags, report, loss, results);
+      print_compress_json(outcome);
     else
-      print_text(flags, report, loss, results);
+      print_compress_text(outcome);
     if (passed) return kExitOk;
     std::fprintf(stderr, "triptych: the gate was not passed; nothing was written to %s\n", flags.out.c_str());
     return kExitCheckFailed;
@@ -269,49 +226,55 @@ void add_compress_command(CLI::App& program, Action& action) {
                  "describes")
       ->required()
       ->type_name("DIR");
+  app.add_option(
+         "--recipe", flags->recipe,
+         "What is done, as a YAML file or one that ships: balanced, smallest, fastest; other flags count "
+         "before it")
+      ->capture_default_str()
+      ->type_name("NAME|FILE");
   app.add_option("--weights", flags->weights,
                  "Format of the language model's linears (as for run), or auto: as they are")
-      ->capture_default_str()
       ->type_name("TYPE");
   app.add_option("--vision-weights", flags->vision_weights, "The same of towers, projectors and resamplers")
-      ->capture_default_str()
       ->type_name("TYPE");
-  app.add_option("--lm-head", flags->lm_head, "The same of the output layer")
-      ->capture_default_str()
-      ->type_name("TYPE");
+  app.add_option("--lm-head", flags->lm_head, "The same of the output layer")->type_name("TYPE");
   CLI::Option* const bits =
       app.add_option(
              "--bits", flags->bits,
-             "Bits a weight, scales included, that all linears take on average: each takes the format of "
-             "--choices that costs the answers least")
+             "Bits a weight, scales included, that all linears take on average: each takes the format "
+             "of --choices that costs the answers least")
           ->check(is_within(1, 16))
           ->type_name("X");
-  app.add_option("--choices", flags->choices, "Formats to choose from with --bits")
+  CLI::Option* const budget = app.add_option("--budget", flags->budget,
+                                             "The same with a bound on the bytes of all weights, e.g. 4.4GB")
+                                  ->excludes(bits)
+                                  ->type_name("SIZE");
+  app.add_option("--max-loss", flags->max_loss,
+                 "The same, as small as it gets while at most so many points of exact match are lost on the "
+                 "calibration's answers")
+      ->check(is_within(0, 100))
+      ->excludes(bits)
+      ->excludes(budget)
+      ->type_name("POINTS");
+  app.add_option("--choices", flags->choices, "Formats to choose from then")
       ->expected(1)
       ->take_all()
       ->delimiter(',')
-      ->needs(bits)
-      ->capture_default_str()
       ->type_name("TYPE,...");
   app.add_option("--sensitivity-samples", flags->n_sensitivity_samples,
                  "Conversations to measure that cost on")
       ->check(CLI::Range(std::size_t{1}, std::size_t{100000}).description(""))
-      ->needs(bits)
-      ->capture_default_str()
       ->type_name("N");
-  app.add_option("--calibration-samples", flags->calibration.n_samples, "Conversations of DATA to look at")
+  app.add_option("--calibration-samples", flags->n_samples, "Conversations of DATA to look at")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{100000}).description(""))
-      ->capture_default_str()
       ->type_name("N");
-  app.add_option("--image-token-weight", flags->calibration.image_row_weight,
+  app.add_option("--image-token-weight", flags->image_row_weight,
                  "What a token of a picture counts beside one of text in the calibration")
       ->check(is_within(0, 1))
-      ->capture_default_str()
       ->type_name("X");
   app.add_option("--clip-to", flags->clip_to,
                  "Smallest share of a group's range that the search of scales tries; 1: no search")
       ->check(is_within(0.1, 1))
-      ->capture_default_str()
       ->type_name("X");
   app.add_flag("--no-equalize", flags->no_equalize, "Leave the scale of channels as it is");
   app.add_flag("--no-gptq", flags->no_gptq, "Round every weight to its nearest code");
@@ -330,11 +293,12 @@ void add_compress_command(CLI::App& program, Action& action) {
          "same_top, picture")
       ->needs(eval)
       ->type_name("CONDITIONS");
+  app.add_flag("--dry-run", flags->dry_run, "Print what would be done, and what memory and time it takes");
   app.add_flag("--force", flags->force, "Replace the converted checkpoint that OUT holds");
   app.add_option("--html", flags->html, "Write the report as one HTML file")->type_name("FILE");
   flags->machine.add_machine_flags(app);
   add_json_flag(app, flags->json);
-  show_first(app, {"data", "weights", "vision-weights", "eval", "gate", "json"});
+  show_first(app, {"data", "recipe", "weights", "vision-weights", "eval", "gate", "json"});
   app.footer(
       "Blocks are worked on one after another, each on what the blocks before it give once they are "
       "quantized: scale\n"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
+#include <utility>
 
 #include "base/digest.h"
 #include "base/error.h"
@@ -108,6 +110,10 @@ CalibrationData read_calibration(LoadedModel& model, const fs::path& folder,
   return out;
 }
 
+std::int64_t count_conversations(const fs::path& data) {
+  return static_cast<std::int64_t>(list_items(data).size());
+}
+
 std::size_t n_shared_pictures(const fs::path& a, const fs::path& b) {
   const auto digests = [](const fs::path& folder) {
     std::set<fs::path> files;
@@ -132,11 +138,68 @@ std::unique_ptr<Engine> engine_for_all(LoadedModel& model, const CalibrationData
 
 }  // namespace
 
-void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder) {
+void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder,
+                     const std::function<void(std::int64_t, std::int64_t)>& progress) {
   const auto engine = engine_for_all(model, data);
   for (const CalibrationSample& sample : data.samples) {
+    if (progress) progress(&sample - data.samples.data(), static_cast<std::int64_t>(data.samples.size()));
     recorder.set_row_weights(sample.row_weights);
     engine->forward_prompt(sample.request, &recorder);
+  }
+}
+
+namespace {
+
+// Inputs of some linears in one run, [T, K] each, one call after another.
+class InputKeeper final : public ExecObserver {
+ public:
+  InputKeeper(const PartSizes& sizes, const std::map<LinearId, PairedMoments>& wanted) {
+    for (const PartSizes::Linear& linear : sizes.linears)
+      if (wanted.contains(linear.id)) known_.emplace(linear.weight, linear.id);
+  }
+  bool wants_taps() const noexcept override { return false; }
+  void on_tap(std::string_view, const TensorView&) override {}
+  void on_linear(const LinearWeight& weight, const TensorView& x) override {
+    if (next_ != nullptr) next_->on_linear(weight, x);
+    if (const auto found = known_.find(&weight); found != known_.end() && x.dim(0) > 0)
+      kept_[found->second].push_back(Tensor::copy_of(x));
+  }
+  void on_block_begin(const BlockName& block, const TensorView& h) override {
+    if (next_ != nullptr) next_->on_block_begin(block, h);
+  }
+  void on_block_end(const BlockName& block, const TensorView& h) override {
+    if (next_ != nullptr) next_->on_block_end(block, h);
+  }
+  void tell_too(ExecObserver* next) { next_ = next; }
+  std::map<LinearId, std::vector<Tensor>> take() { return std::exchange(kept_, {}); }
+
+ private:
+  std::unordered_map<const LinearWeight*, LinearId> known_;
+  std::map<LinearId, std::vector<Tensor>> kept_;
+  ExecObserver* next_ = nullptr;
+};
+
+}  // namespace
+
+void run_calibration(LoadedModel& original, LoadedModel& model, const CalibrationData& data,
+                     MomentRecorder& recorder, std::map<LinearId, PairedMoments>& pairs) {
+  const auto first = engine_for_all(original, data), second = engine_for_all(model, data);
+  InputKeeper before(original.model().part_sizes(), pairs), after(model.model().part_sizes(), pairs);
+  after.tell_too(&recorder);
+  constexpr std::size_t kPeriod = 10;
+  const std::size_t period = std::min(kPeriod, data.samples.size());
+  for (std::size_t i = 0; i < data.samples.size(); ++i) {
+    const CalibrationSample& sample = data.samples[i];
+    recorder.set_row_weights(sample.row_weights);
+    first->forward_prompt(sample.request, &before);
+    second->forward_prompt(sample.request, &after);
+    const auto x = before.take(), y = after.take();
+    for (auto& [id, sums] : pairs) {
+      const auto a = x.find(id), b = y.find(id);
+      if (a == x.end() || b == y.end()) continue;
+      for (std::size_t call = 0; call < std::min(a->second.size(), b->second.size()); ++call)
+        sums.add(a->second[call].view(), b->second[call].view(), period > 1 && i % period == period - 1);
+    }
   }
 }
 

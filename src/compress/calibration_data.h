@@ -4,10 +4,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "compress/moments.h"
+#include "compress/paired_moments.h"
 #include "engine/load.h"
 
 namespace triptych::compress {
@@ -39,11 +41,20 @@ CalibrationData read_calibration(
     LoadedModel& model, const std::filesystem::path& folder, const CalibrationOptions& options,
     const std::function<void(std::int64_t n_done, std::int64_t n)>& progress = {});
 
+/// How many conversations the data holds. Throws Error.
+std::int64_t count_conversations(const std::filesystem::path& data);
+
 /// Pictures (by their bytes) that both folders have: a model must not be judged on what it was fitted to.
 std::size_t n_shared_pictures(const std::filesystem::path& a, const std::filesystem::path& b);
 
 /// Runs the model over all samples.
-void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder);
+void run_calibration(LoadedModel& model, const CalibrationData& data, MomentRecorder& recorder,
+                     const std::function<void(std::int64_t n_done, std::int64_t n)>& progress = {});
+
+/// The same, and `pairs` gets the inputs of its linears in `original` beside those in `model`; every tenth
+/// sample is held out.
+void run_calibration(LoadedModel& original, LoadedModel& model, const CalibrationData& data,
+                     MomentRecorder& recorder, std::map<LinearId, PairedMoments>& pairs);
 
 /// Logits [n, V] in front of every token of the answers of the first n_samples, one after another.
 std::vector<float> answer_logits(LoadedModel& model, const CalibrationData& data, std::size_t n_samples);

@@ -2,350 +2,172 @@
 
 #include <algorithm>
 #include <chrono>
-#include <set>
+#include <optional>
 
 #include "base/error.h"
-#include "compress/budget.h"
-#include "compress/equalize.h"
-#include "compress/gptq.h"
-#include "compress/moments.h"
-#include "evaluation/eval.h"
-#include "io/checkpoint.h"
-#include "tensor/convert.h"
+#include "compress/sensitivity.h"
+#include "compress/stage_runner.h"
+#include "io/mapped_file.h"
+#include "report/text_table.h"
 #include "tensor/quant_codec.h"
-#include "weights/weight_providers.h"
 
 namespace triptych::compress {
 namespace {
 
 namespace fs = std::filesystem;
 
-// One linear of the plan.
-struct Planned {
-  LinearId id;
-  std::string part;
-  QuantFormat format;
-  std::vector<std::string> matrices;
-  std::vector<std::int64_t> n_rows;
-  std::int64_t n_in = 0;
-};
+void round_to_nearest(const PlannedLinear& linear, WeightEdits& weights) {
+  for (std::size_t i = 0; i < linear.matrices.size(); ++i) {
+    const Tensor stored = weights.value_of(linear.matrices[i]);
+    const TensorView w = stored.view().reshape({linear.n_rows[i], linear.n_in});
+    weights.set_codes(linear.matrices[i], std::make_shared<QuantizedMatrix>(quantize(w, linear.format)));
+  }
+}
+
+double n_weights_of(const std::vector<PlannedLinear>& linears) {
+  double out = 0;
+  for (const PlannedLinear& linear : linears) out += static_cast<double>(linear.n_weights());
+  return out;
+}
 
 class Compression {
  public:
-  Compression(fs::path from, const CompressOptions& options)
-      : from_(std::move(from)),
-        options_(options),
-        source_(Checkpoint::open(from_, CheckpointOptions{.links = options.load.links})),
-        pool_(options.load.n_threads),
-        formats_of_(options.formats_of) {}
-
-  CompressReport run(const fs::path& to) {
-    const auto start = std::chrono::steady_clock::now();
-    make_plan();
-    for (std::size_t i = 0; i < stages_.size(); ++i) {
-      tell(stages_[i].front().id.text(), static_cast<std::int64_t>(i) + 1);
-      run_stage(stages_[i]);
-    }
-    for (const Planned& linear : unreached_) round_to_nearest(linear);
-    tell("writing", static_cast<std::int64_t>(stages_.size()) + 1);
-    ConvertOptions convert{.load = options_.load, .replace = options_.replace};
-    convert.load.replaced_weights = std::make_shared<const WeightReplacements>(replaced_);
-    convert.load.weight_formats.lm_head = tied_head_;
-    convert.stated_formats = options_.formats;
-    report_.written = convert_checkpoint(from_, to, convert);
-    report_.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-    return std::move(report_);
+  Compression(const fs::path& from, const CompressOptions& options)
+      : options_(options), budget_(options.recipe.budget), runner_(from, options), plan_(runner_.plan()) {
+    if (plan_.linears.empty()) fail(ErrorCode::kInvalidArgument, "no linear of the model is to be quantized");
+    report_.n_samples = static_cast<std::int64_t>(runner_.data().samples.size());
+    report_.n_image_tokens = runner_.data().n_image_tokens;
+    report_.n_text_tokens = runner_.data().n_text_tokens;
+    report_.data_fingerprint = runner_.data().fingerprint;
+    report_.kept = plan_.kept;
   }
 
- private:
-  void tell(const std::string& what, std::int64_t n_done) const {
-    if (options_.progress) options_.progress(what, n_done, static_cast<std::int64_t>(stages_.size()) + 2);
-  }
-
-  std::unique_ptr<LoadedModel> open() const {
-    LoadOptions load = options_.load;
-    load.progress = {};
-    load.replaced_weights = std::make_shared<const WeightReplacements>(replaced_);
-    return LoadedModel::open(from_, load);
-  }
-
-  // Which linears become what, and in which order. The first run over the data tells in which block each is.
-  void make_plan() {
-    tell("reading the data", 0);
-    const auto model = open();
-    if (model->is_packed())
-      fail(ErrorCode::kInvalidArgument, "{}: it is converted already; compress the original checkpoint",
-           from_.string());
-    data_ = read_calibration(*model, options_.data, options_.calibration);
-    report_.n_samples = static_cast<std::int64_t>(data_.samples.size());
-    report_.n_image_tokens = data_.n_image_tokens;
-    report_.n_text_tokens = data_.n_text_tokens;
-    report_.data_fingerprint = data_.fingerprint;
-    groups_ = model->model().part_sizes().equalization_groups;
-    MomentRecorder recorder(model->model().part_sizes(), pool_, [](const LinearId&) { return false; });
-    run_first_sample(*model, recorder);
-    if (options_.bits > 0) choose_formats(*model, recorder);
-    std::string block;
-    std::size_t stage_bytes = 0;
-    for (const PartSizes::Linear& linear : model->model().part_sizes().linears) {
-      const auto format = format_of(linear);
-      if (!format) {
-        report_.kept.push_back(linear.id.text());
-        continue;
-      }
-      Planned one = planned(linear, *format);
-      // Layers of a tower behind the last one that is read: nothing depends on them.
-      if (recorder.channels(linear.id) == nullptr) {
-        unreached_.push_back(std::move(one));
-        continue;
-      }
-      const std::size_t bytes = gram_bytes(one);
-      const std::string& in = recorder.block_of(linear.id);
-      if (stages_.empty() || in != block || stage_bytes + bytes > options_.max_gram_bytes) {
-        stages_.emplace_back();
-        stage_bytes = 0;
-      }
-      block = in;
-      stage_bytes += bytes;
-      stages_.back().push_back(std::move(one));
-    }
-    if (stages_.empty()) fail(ErrorCode::kInvalidArgument, "no linear of the model is to be quantized");
-  }
-
-  void run_first_sample(LoadedModel& model, MomentRecorder& recorder) {
-    CalibrationData one;
-    one.samples.push_back(std::move(data_.samples.front()));
-    run_calibration(model, one, recorder);
-    data_.samples.front() = std::move(one.samples.front());
-    recorder.finish();
-  }
-
-  // Nothing: the linear stays as it is. A head that is the embedding too is rounded when it is written, since
-  // the embedding must stay.
-  std::optional<QuantFormat> format_of(const PartSizes::Linear& linear) {
-    const auto own = formats_of_.find(linear.id.text());
-    std::optional<QuantFormat> format;
-    if (own != formats_of_.end())
-      format = own->second;
-    else
-      format = options_.formats(
-          {linear.id, linear.traits, linear.part, linear.weight->n_out(), linear.weight->n_in()});
-    if (!format || !linear.id.part.empty()) return std::nullopt;
-    if (linear.is_embedding) {
-      tied_head_ = format;
-      return std::nullopt;
-    }
-    return format;
-  }
-
-  // Each linear alone in each format, as it would be written, against the original's answers; then the best
-  // within the budget. Linears that no sample reaches take the smallest format and no part in it.
-  void choose_formats(LoadedModel& original, const MomentRecorder& first) {
-    const std::size_t n_samples = options_.n_sensitivity_samples;
-    const std::vector<float> expected = answer_logits(original, data_, n_samples);
-    const auto vocab = static_cast<std::size_t>(original.info().vocab_size);
+  // Chooses formats, then makes all codes.
+  WeightEdits make() {
+    if (!budget_.any()) return run_stages(report_);
+    // Linears that no sample reaches take the smallest format and no part in the choice.
     const auto smaller = [](const QuantFormat& x, const QuantFormat& y) {
       return x.bits_per_weight(4096) < y.bits_per_weight(4096);
     };
-    const QuantFormat smallest = *std::min_element(options_.choices.begin(), options_.choices.end(), smaller);
-    std::vector<Planned> linears;
-    double n_weights = 0;
-    for (const PartSizes::Linear& linear : original.model().part_sizes().linears) {
-      if (!format_of(linear)) continue;
-      formats_of_[linear.id.text()] = smallest;
-      if (first.channels(linear.id) == nullptr) continue;
-      linears.push_back(planned(linear, smallest));
-      n_weights += static_cast<double>(linear.weight->n_out() * linear.weight->n_in());
-    }
-    std::vector<std::vector<Choice>> choices(linears.size());
-    for (std::size_t begin = 0, end; begin < linears.size(); begin = end) {
-      std::size_t bytes = 0;
-      for (end = begin; end < linears.size(); ++end) {
-        bytes += gram_bytes(linears[end]);
-        if (bytes > options_.max_gram_bytes && end > begin) break;
-      }
-      measure({linears.data() + begin, end - begin}, expected, vocab, {choices.data() + begin, end - begin});
-    }
-    const std::vector<std::size_t> chosen = choose_within(choices, options_.bits / 8 * n_weights);
-    for (std::size_t i = 0; i < linears.size(); ++i)
-      formats_of_[linears[i].id.text()] = options_.choices[chosen[i]];
+    const QuantFormat smallest = *std::min_element(budget_.choices.begin(), budget_.choices.end(), smaller);
+    for (PlannedLinear& linear : plan_.unreached) linear.format = smallest;
+    const double n_weights = n_weights_of(plan_.linears);
+    bytes_ = budget_.bits > 0 ? budget_.bits / 8 * n_weights : budget_.bytes - other_bytes();
+    if (budget_.max_loss == 0) check_smallest();
+    choices_ = measure_choices(runner_, budget_, plan_.linears, report_, options_.progress);
+    report_.front = promised_front(choices_, n_weights);
+    if (budget_.max_loss > 0) return smallest_within_loss(n_weights);
+    set_formats(choices_, budget_, bytes_, plan_.linears);
+    return run_stages(report_);
   }
 
-  // The choices of some linears, with their channels equalized. Nothing stays of that.
-  void measure(std::span<const Planned> linears, const std::vector<float>& expected, std::size_t vocab,
-               std::span<std::vector<Choice>> out) {
-    const std::vector<Planned> stage(linears.begin(), linears.end());
-    MomentRecorder recorder = moments_of(stage);
-    const std::size_t n_reported = report_.equalizations.size();
-    if (options_.equalize)
-      for (const EqualizationGroup& group : groups_) equalize(stage, group, recorder);
-    report_.equalizations.resize(n_reported);
-    for (std::size_t i = 0; i < stage.size(); ++i) {
-      tell("sensitivity of " + stage[i].id.text(), 0);
-      Planned one = stage[i];
-      double n = 0;
-      for (const std::int64_t rows : one.n_rows) n += static_cast<double>(rows * one.n_in);
-      for (const QuantFormat& format : options_.choices) {
-        one.format = format;
-        for (std::size_t m = 0; m < one.matrices.size(); ++m)
-          replaced_.matrices[one.matrices[m]] = rounded(one, m, *recorder.gram(one.id));
-        const std::vector<float> got = answer_logits(*open(), data_, options_.n_sensitivity_samples);
-        for (const std::string& name : one.matrices) replaced_.matrices.erase(name);
-        double divergence = 0;
-        for (std::size_t row = 0; row + vocab <= expected.size(); row += vocab)
-          divergence += kl_divergence({expected.data() + row, vocab}, {got.data() + row, vocab});
-        divergence /= static_cast<double>(std::max<std::size_t>(expected.size() / vocab, 1));
-        out[i].push_back({format.bits_per_weight(one.n_in) / 8 * n, divergence});
-        report_.sensitivities.push_back({one.id.text(), format.to_string(), divergence});
-      }
+  // The files took so much more than the codes in them: their layout rounds up.
+  WeightEdits make_smaller(double bytes_over) {
+    bytes_ -= bytes_over;
+    check_smallest();
+    set_formats(choices_, budget_, bytes_, plan_.linears);
+    report_.linears.clear();
+    report_.equalizations.clear();
+    report_.folds.clear();
+    report_.biases.clear();
+    return run_stages(report_);
+  }
+
+  CompressReport& report() noexcept { return report_; }
+  const StageRunner::Plan& plan() const noexcept { return plan_; }
+
+ private:
+  // Before hours of measurements.
+  void check_smallest() const {
+    double least = 0;
+    for (const PlannedLinear& linear : plan_.linears) {
+      double bits = 16;
+      for (const QuantFormat& format : budget_.choices)
+        bits = std::min(bits, format.bits_per_weight(linear.n_in));
+      least += bits / 8 * static_cast<double>(linear.n_weights());
     }
-    replaced_ = {};
+    if (least > bytes_)
+      fail(ErrorCode::kInvalidArgument,
+           "the budget leaves {} for the linears, which take at least {} in the formats to choose from",
+           format_bytes(std::max(bytes_, 0.0)), format_bytes(least));
   }
 
-  static Planned planned(const PartSizes::Linear& linear, const QuantFormat& format) {
-    return {linear.id, linear.part, format, linear.matrices, linear.n_rows, linear.weight->n_in()};
-  }
-  static std::size_t gram_bytes(const Planned& linear) {
-    return static_cast<std::size_t>(linear.n_in * linear.n_in) * sizeof(float);
-  }
-
-  // A tensor as it is so far, by its published name, in float32.
-  Tensor value_of(const std::string& name) const {
-    if (const auto found = replaced_.tensors.find(name); found != replaced_.tensors.end())
-      return to_f32(found->second->view());
-    const WeightEntry* entry = source_.weights().find(name);
-    if (entry == nullptr)
-      fail(ErrorCode::kUnsupported, "tensor {} is not in {}: it cannot be compressed from two checkpoints",
-           name, from_.string());
-    Tensor out = to_f32(entry->view);
-    release(*entry);
+  // Of all that is no choice: tensors that stay, codes of what no sample reaches, those of a tied head.
+  double other_bytes() {
+    auto out = static_cast<double>(runner_.source().weights().total_bytes());
+    for (const auto* linears : {&plan_.linears, &plan_.unreached})
+      for (const PlannedLinear& linear : *linears)
+        for (const std::string& name : linear.matrices)
+          if (const WeightEntry* entry = runner_.source().weights().find(name))
+            out -= static_cast<double>(entry->view.size_bytes());
+    for (const PlannedLinear& linear : plan_.unreached)
+      out += linear.format.bits_per_weight(linear.n_in) / 8 * static_cast<double>(linear.n_weights());
+    if (plan_.tied_head)
+      for (const PartSizes::Linear& linear : runner_.original().model().part_sizes().linears)
+        if (linear.is_embedding)
+          out += static_cast<double>(
+              plan_.tied_head->matrix_bytes(linear.weight->n_out(), linear.weight->n_in()));
     return out;
   }
 
-  // Of the inputs of these linears, with all that is replaced so far.
-  MomentRecorder moments_of(const std::vector<Planned>& stage) {
-    std::set<LinearId> wanted;
-    for (const Planned& linear : stage) wanted.insert(linear.id);
-    const auto model = open();
-    MomentRecorder recorder(model->model().part_sizes(), pool_,
-                            [wanted](const LinearId& id) { return wanted.contains(id); });
-    run_calibration(*model, data_, recorder);
-    recorder.finish();
-    return recorder;
-  }
-
-  void run_stage(const std::vector<Planned>& stage) {
-    MomentRecorder recorder = moments_of(stage);
-    if (options_.equalize)
-      for (const EqualizationGroup& group : groups_) equalize(stage, group, recorder);
-    for (const Planned& linear : stage) round(linear, recorder);
-  }
-
-  static const Planned* reader_of(const std::vector<Planned>& stage, const std::string& matrix) {
-    for (const Planned& linear : stage)
-      if (std::find(linear.matrices.begin(), linear.matrices.end(), matrix) != linear.matrices.end())
-        return &linear;
-    return nullptr;
-  }
-
-  // Groups all of whose readers are worked on now, and whose writers are not finished.
-  void equalize(const std::vector<Planned>& stage, const EqualizationGroup& group, MomentRecorder& recorder) {
-    std::vector<Tensor> values;
-    std::vector<TensorView> views;
-    std::vector<const Planned*> linears;
-    for (const std::string& name : group.readers) {
-      const Planned* linear = reader_of(stage, name);
-      if (linear == nullptr) return;
-      linears.push_back(linear);
-      values.push_back(value_of(name));
+  WeightEdits run_stages(CompressReport& report) {
+    const auto stages = runner_.stages_of(plan_.linears);
+    WeightEdits weights(runner_.source());
+    for (std::size_t i = 0; i < stages.size(); ++i) {
+      if (options_.progress)
+        options_.progress({"compress", stages[i].front().id.text(), static_cast<std::int64_t>(i),
+                           static_cast<std::int64_t>(stages.size())});
+      runner_.run(stages[i], weights, report);
+      for (const PlannedLinear& linear : stages[i])
+        for (const std::string& name : linear.matrices) weights.drop_value(name);
     }
-    for (const EqualizationGroup::Writer& writer : group.writers)
-      if (replaced_.matrices.contains(writer.name)) return;
-    for (const Tensor& value : values) views.push_back(value.view());
-    std::vector<Reader> readers;
-    for (std::size_t i = 0; i < views.size(); ++i)
-      readers.push_back(
-          {.matrix = &views[i], .format = linears[i]->format, .inputs = recorder.channels(linears[i]->id)});
-    const Equalization found = find_equalization(group, readers);
-    report_.equalizations.push_back(
-        {.reader = group.readers.front(),
-         .activation_power = found.activation_power,
-         .weight_power = found.weight_power,
-         .gain = found.error_before > 0 ? found.error_after / found.error_before : 1.0});
-    if (found.activation_power == 0 && found.weight_power == 0) return;
-    apply_equalization(
-        group, found.scales, [this](const std::string& name) { return value_of(name); }, replaced_);
-    std::set<LinearId> done;
-    for (const Planned* linear : linears) {
-      if (!done.insert(linear->id).second) continue;
-      std::vector<float> by(static_cast<std::size_t>(linear->n_in));
-      for (std::int64_t k = 0; k < linear->n_in; ++k)
-        by[static_cast<std::size_t>(k)] = found.scales[static_cast<std::size_t>(group.channel_of(k))];
-      recorder.gram(linear->id)->divide_channels(by);
-    }
+    return weights;
   }
 
-  // Matrix i of a linear in its format.
-  std::shared_ptr<const QuantizedMatrix> rounded(const Planned& linear, std::size_t i, const Gram& h,
-                                                 GptqReport* report = nullptr) {
-    const Tensor stored = value_of(linear.matrices[i]);
-    const TensorView w = stored.view().reshape({linear.n_rows[i], linear.n_in});
-    if (!options_.gptq || linear.format.two_level)
-      return std::make_shared<QuantizedMatrix>(quantize(w, linear.format, {.clip_to = options_.clip_to}));
-    return std::make_shared<QuantizedMatrix>(
-        gptq(w, h, linear.format, {.damping = options_.damping, .clip_to = options_.clip_to}, pool_, report));
+  // Halves the range of sizes, the whole way of compressing at each.
+  WeightEdits smallest_within_loss(double n_weights) {
+    constexpr int kTrials = 6;
+    const double before = answers_found(runner_.original(), runner_.data());
+    double low = report_.front.front().bits, high = report_.front.back().bits;
+    // For what the knapsack rounds up.
+    const double slack = (high - low) / 8 * n_weights * static_cast<double>(choices_.size()) / 2000;
+    std::optional<WeightEdits> best;
+    CompressReport of_best;
+    for (int trial = 0; trial < kTrials; ++trial) {
+      // The ends first: the smallest may do, and the largest must.
+      const double bits = trial == 0 ? low : trial == 1 ? high : (low + high) / 2;
+      set_formats(choices_, budget_, bits / 8 * n_weights + slack, plan_.linears);
+      CompressReport made;
+      WeightEdits weights = run_stages(made);
+      const double lost =
+          100 * (before - answers_found(*runner_.open(weights.replacements()), runner_.data()));
+      report_.trials.push_back({made.bits_per_weight(), lost});
+      if (lost <= budget_.max_loss) {
+        best = std::move(weights);
+        of_best = std::move(made);
+        high = bits;
+        if (trial == 0) break;
+      } else if (trial == 1) {
+        fail(ErrorCode::kInvalidArgument,
+             "even the largest of the formats to choose from lose {:.2f} points, more than {:g}", lost,
+             budget_.max_loss);
+      } else {
+        low = bits;
+      }
+    }
+    report_.linears = std::move(of_best.linears);
+    report_.equalizations = std::move(of_best.equalizations);
+    report_.folds = std::move(of_best.folds);
+    report_.biases = std::move(of_best.biases);
+    return std::move(*best);
   }
 
-  void round(const Planned& linear, MomentRecorder& recorder) {
-    const Gram& h = *recorder.gram(linear.id);
-    LinearReport out{.name = linear.id.text(),
-                     .part = linear.part,
-                     .format = linear.format.to_string(),
-                     .bits_per_weight = linear.format.bits_per_weight(linear.n_in)};
-    double energy = 0;
-    for (std::size_t i = 0; i < linear.matrices.size(); ++i) {
-      const std::string& name = linear.matrices[i];
-      const Tensor stored = value_of(name);
-      const TensorView w = stored.view().reshape({linear.n_rows[i], linear.n_in});
-      const Tensor nothing = Tensor::zeros(DType::kF32, w.shape());
-      energy += output_error(w, nothing.view(), h, pool_);
-      const Tensor nearest = dequantize(quantize(w, linear.format));
-      out.error_nearest += output_error(w, nearest.view(), h, pool_);
-      GptqReport report{};
-      auto codes = rounded(linear, i, h, &report);
-      out.error += output_error(w, dequantize(*codes).view(), h, pool_);
-      out.damping = std::max(out.damping, report.damping);
-      out.n_weights += w.numel();
-      replaced_.tensors.erase(name);
-      replaced_.matrices[name] = std::move(codes);
-    }
-    if (energy > 0) {
-      out.error /= energy;
-      out.error_nearest /= energy;
-    }
-    report_.linears.push_back(std::move(out));
-  }
-
-  void round_to_nearest(const Planned& linear) {
-    for (std::size_t i = 0; i < linear.matrices.size(); ++i) {
-      const Tensor stored = value_of(linear.matrices[i]);
-      const TensorView w = stored.view().reshape({linear.n_rows[i], linear.n_in});
-      replaced_.matrices[linear.matrices[i]] = std::make_shared<QuantizedMatrix>(quantize(w, linear.format));
-    }
-    report_.unreached.push_back(linear.id.text());
-  }
-
-  fs::path from_;
   const CompressOptions& options_;
-  Checkpoint source_;
-  ThreadPool pool_;
-  std::map<std::string, QuantFormat> formats_of_;
-  CalibrationData data_;
-  std::vector<EqualizationGroup> groups_;
-  std::vector<std::vector<Planned>> stages_;
-  std::vector<Planned> unreached_;
-  std::optional<QuantFormat> tied_head_;
-  WeightReplacements replaced_;
+  const RecipeBudget& budget_;
+  StageRunner runner_;
+  StageRunner::Plan plan_;
+  double bytes_ = 0;  // that the linears may take
+  std::vector<std::vector<Choice>> choices_;
   CompressReport report_;
 };
 
@@ -361,7 +183,35 @@ double CompressReport::bits_per_weight() const {
 }
 
 CompressReport compress_checkpoint(const fs::path& from, const fs::path& to, const CompressOptions& options) {
-  return Compression(from, options).run(to);
+  const auto start = std::chrono::steady_clock::now();
+  Compression compression(from, options);
+  WeightEdits weights = compression.make();
+  ConvertOptions convert{.load = options.load, .replace = options.replace};
+  convert.load.weight_formats.lm_head = compression.plan().tied_head;
+  convert.stated_formats = options.recipe.formats;
+  ConvertReport written;
+  for (int attempt = 0;; ++attempt) {
+    for (const PlannedLinear& linear : compression.plan().unreached) round_to_nearest(linear, weights);
+    if (options.progress) options.progress({"writing", {}, 0, 1});
+    convert.load.replaced_weights = weights.replacements();
+    written = convert_checkpoint(from, to, convert);
+    const double budget = options.recipe.budget.bytes;
+    const double over = static_cast<double>(written.written_bytes) - budget;
+    if (budget == 0 || over <= 0) break;
+    if (attempt == 4)
+      fail(ErrorCode::kInvalidArgument, "a budget of {}: the files still take {}", format_bytes(budget),
+           format_bytes(static_cast<double>(written.written_bytes)));
+    weights = compression.make_smaller(over);
+    convert.replace = true;
+  }
+  CompressReport report = std::move(compression.report());
+  report.written = written;
+  for (const PlannedLinear& linear : compression.plan().unreached)
+    report.unreached.push_back(linear.id.text());
+  report.recipe = to_yaml(options.recipe);
+  write_text_file(to / "recipe.yaml", report.recipe);
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return report;
 }
 
 }  // namespace triptych::compress

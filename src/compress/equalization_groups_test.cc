@@ -12,6 +12,7 @@
 #include "io/mapped_file.h"
 #include "media/image_decode.h"
 #include "tensor/convert.h"
+#include "weights/weight_providers.h"
 
 namespace triptych::compress {
 namespace {
@@ -58,7 +59,9 @@ TEST(EqualizationGroups, ScalesChangeNothing) {
             return to_f32(found != replaced.tensors.end() ? found->second->view()
                                                           : source.weights().at(name).view);
           },
-          replaced);
+          [&](const std::string& name, Tensor value) {
+            replaced.tensors[name] = std::make_shared<const Tensor>(std::move(value));
+          });
     }
     LoadOptions scaled = plain;
     scaled.replaced_weights = std::make_shared<const WeightReplacements>(std::move(replaced));

@@ -98,7 +98,8 @@ Equalization find_equalization(const EqualizationGroup& group, const std::vector
 }
 
 void apply_equalization(const EqualizationGroup& group, const std::vector<float>& scales,
-                        const std::function<Tensor(const std::string&)>& value_of, WeightReplacements& to) {
+                        const std::function<Tensor(const std::string&)>& value_of,
+                        const std::function<void(const std::string&, Tensor)>& set) {
   for (const EqualizationGroup::Writer& writer : group.writers) {
     Tensor t = value_of(writer.name);
     const TensorView v = t.view();
@@ -108,7 +109,7 @@ void apply_equalization(const EqualizationGroup& group, const std::vector<float>
     for (std::int64_t c = 0; c < group.n_channels; ++c)
       for (std::int64_t i = 0; i < row; ++i)
         t.f32()[(writer.first_row + c) * row + i] /= scales[static_cast<std::size_t>(c)];
-    to.tensors[writer.name] = std::make_shared<const Tensor>(std::move(t));
+    set(writer.name, std::move(t));
   }
   for (const std::string& reader : group.readers) {
     Tensor t = value_of(reader);
@@ -116,7 +117,7 @@ void apply_equalization(const EqualizationGroup& group, const std::vector<float>
     for (std::int64_t row = 0; row < t.view().dim(0); ++row)
       for (std::int64_t i = 0; i < k; ++i)
         t.f32()[row * k + i] *= scales[static_cast<std::size_t>(group.channel_of(i))];
-    to.tensors[reader] = std::make_shared<const Tensor>(std::move(t));
+    set(reader, std::move(t));
   }
 }
 

@@ -5,15 +5,12 @@
 #pragma once
 
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "compress/moments.h"
 #include "tensor/quant_format.h"
 #include "weights/linear_info.h"
-#include "weights/weight_providers.h"
 
 namespace triptych::compress {
 
@@ -34,9 +31,10 @@ struct Equalization {
 /// The best of a grid of scales max|x|^a / max|w|^b; all 1 when nothing is better.
 Equalization find_equalization(const EqualizationGroup& group, const std::vector<Reader>& readers);
 
-/// Writes the scaled tensors of a group into `to`. `value_of` gives a tensor by its published name as it is
+/// Hands the scaled tensors of a group to `set`. `value_of` gives a tensor by its published name as it is
 /// so far, in float32.
 void apply_equalization(const EqualizationGroup& group, const std::vector<float>& scales,
-                        const std::function<Tensor(const std::string&)>& value_of, WeightReplacements& to);
+                        const std::function<Tensor(const std::string&)>& value_of,
+                        const std::function<void(const std::string&, Tensor)>& set);
 
 }  // namespace triptych::compress

@@ -85,8 +85,10 @@ TEST(Equalize, TheProductStaysTheSame) {
   const auto value_of = [&](const std::string& name) { return Tensor::copy_of(tensors.at(name).view()); };
   std::vector<float> scales(kChannels);
   for (std::size_t i = 0; i < scales.size(); ++i) scales[i] = std::exp2(static_cast<float>(i) - 3.0F);
-  WeightReplacements to;
-  apply_equalization(group, scales, value_of, to);
+  std::map<std::string, Tensor> to;
+  apply_equalization(group, scales, value_of, [&](const std::string& name, Tensor value) {
+    to.insert_or_assign(name, std::move(value));
+  });
 
   const Tensor x = random_matrix(1, 6, 10);
   const auto output = [&](const auto& tensor_of, std::int64_t n) {
@@ -102,11 +104,11 @@ TEST(Equalize, TheProductStaysTheSame) {
     return y;
   };
   for (std::int64_t n = 0; n < 3; ++n)
-    EXPECT_NEAR(output([&](const char* name) { return to.tensors.find(name)->second->view(); }, n),
+    EXPECT_NEAR(output([&](const char* name) { return to.at(name).view(); }, n),
                 output([&](const char* name) { return tensors.at(name).view(); }, n), 1e-4);
   // Rows before the group's first are not touched.
   for (std::int64_t i = 0; i < 5 * 6; ++i)
-    EXPECT_EQ(to.tensors.find("v.weight")->second->view().cf32()[i], tensors.at("v.weight").f32()[i]);
+    EXPECT_EQ(to.at("v.weight").view().cf32()[i], tensors.at("v.weight").f32()[i]);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/build_info.h"
 #include "report/html_text.h"
+#include "report/line_chart.h"
 #include "report/text_table.h"
 
 namespace triptych::compress {
@@ -167,6 +168,25 @@ std::string html_report(const HtmlReportInput& in) {
       "noise, longer is "
       "better</p>\n" +
       linears_svg(report);
+  if (report.front.size() > 1) {
+    LineChart chart{.title = "Divergence that the sensitivities promise, by bits a weight",
+                    .series = {{.name = "chosen within each size", .points = {}}}};
+    for (const FrontPoint& point : report.front)
+      chart.series.front().points.emplace_back(point.bits, point.divergence);
+    out += "<h2>Size against loss</h2>\n" + line_chart_html(chart);
+    std::vector<std::vector<std::string>> trials;
+    for (const LossTrial& trial : report.trials)
+      trials.push_back({fmt::format("{:.2f}", trial.bits), fmt::format("{:.2f}", trial.points_lost)});
+    if (!trials.empty())
+      out += table({"bits a weight, tried", "points lost on the calibration's answers"}, trials);
+  }
+  std::vector<std::vector<std::string>> folds;
+  for (const FoldReport& f : report.folds)
+    folds.push_back({f.name, fmt::format("{:.1f}", f.alpha), fmt::format("{:.3g}", f.error_before),
+                     fmt::format("{:.3g}", f.error_after)});
+  if (!folds.empty())
+    out += "<h2>Residual of the tower folded in</h2>\n" +
+           table({"projector", "alpha", "squared error before", "after, on pictures held out"}, folds);
   std::vector<std::vector<std::string>> rows;
   for (const EqualizationReport& e : report.equalizations)
     rows.push_back({e.reader, fmt::format("{:.1f}", e.activation_power),
@@ -179,6 +199,7 @@ std::string html_report(const HtmlReportInput& in) {
       "<code>{}</code>.</p>\n",
       report.n_samples, html_escape(in.data), report.n_image_tokens, report.n_text_tokens,
       report.data_fingerprint.substr(0, 16));
+  out += "<h2>Recipe</h2>\n<pre>" + html_escape(report.recipe) + "</pre>\n";
   const auto list = [&](const char* title, const std::vector<std::string>& names) {
     if (names.empty()) return;
     out += fmt::format("<h2>{}</h2>\n<p>", title);

@@ -11,6 +11,7 @@ void ChannelMoments::add(const TensorView& x, std::span<const float> row_weights
   const std::int64_t k = x.dim(1);
   const auto width = static_cast<std::size_t>(k);
   mean_square.resize(width);
+  mean.resize(width);
   max_abs.resize(width);
   for (std::int64_t t = 0; t < x.dim(0); ++t) {
     const float* row = x.row(t).cf32();
@@ -20,6 +21,7 @@ void ChannelMoments::add(const TensorView& x, std::span<const float> row_weights
     for (std::size_t j = 0; j < width; ++j) {
       const float a = std::abs(row[j]);
       mean_square[j] += w * static_cast<double>(a) * static_cast<double>(a);
+      mean[j] += w * static_cast<double>(row[j]);
       max_abs[j] = std::max(max_abs[j], a);
       largest = std::max(largest, a);
     }
@@ -32,7 +34,17 @@ void ChannelMoments::add(const TensorView& x, std::span<const float> row_weights
 void ChannelMoments::finish() {
   if (!(weight > 0)) return;
   for (double& value : mean_square) value /= weight;
+  for (double& value : mean) value /= weight;
   mean_row_max_square /= weight;
+}
+
+void ChannelMoments::divide_channels(std::span<const float> scales) {
+  for (std::size_t i = 0; i < mean.size(); ++i) {
+    const auto s = static_cast<double>(scales[i]);
+    mean_square[i] /= s * s;
+    mean[i] /= s;
+    max_abs[i] /= scales[i];
+  }
 }
 
 void Gram::add(const TensorView& x, std::span<const float> row_weights, ThreadPool& pool) {
@@ -102,6 +114,13 @@ const std::string& MomentRecorder::block_of(const LinearId& id) const {
   static const std::string kNone;
   const auto found = seen_.find(id);
   return found == seen_.end() ? kNone : found->second.block;
+}
+
+void MomentRecorder::divide_channels(const LinearId& id, std::span<const float> scales) {
+  const auto found = seen_.find(id);
+  if (found == seen_.end()) return;
+  found->second.channels.divide_channels(scales);
+  if (found->second.gram) found->second.gram->divide_channels(scales);
 }
 
 Gram* MomentRecorder::gram(const LinearId& id) {

@@ -22,11 +22,14 @@ struct ChannelMoments {
   double weight = 0;  // sum of the rows' weights
   std::int64_t n_rows = 0;
   std::vector<double> mean_square;  // [K] sums of w x^2 until finish(), then means
+  std::vector<double> mean;         // [K] the same of w x
   std::vector<float> max_abs;       // [K]
   double mean_row_max_square = 0;   // of the largest |x| of a row: what its int8 step comes from
 
   void add(const TensorView& x, std::span<const float> row_weights);
   void finish();
+  /// Of inputs whose channel i is divided by scales[i]. The rows' largest values stay as they were.
+  void divide_channels(std::span<const float> scales);
 };
 
 /// Sum of w x x^T over rows, [K, K]; only i <= j is filled until mirror().
@@ -66,6 +69,7 @@ class MomentRecorder final : public ExecObserver {
   /// Null: the linear was not seen.
   const ChannelMoments* channels(const LinearId& id) const;
   Gram* gram(const LinearId& id);
+  void divide_channels(const LinearId& id, std::span<const float> scales);
   /// The block in which it ran; empty: in none.
   const std::string& block_of(const LinearId& id) const;
 
