@@ -281,7 +281,7 @@ TEST_F(ServeDriver, MetricsAgreeWithTheRun) {
   const auto is = [](std::int64_t n) { return static_cast<double>(n); };
   EXPECT_EQ(sample("prompt_tokens_total").value, is(s.n_prompt_tokens));
   EXPECT_EQ(sample("generation_tokens_total").value, is(s.n_answer_tokens));
-  EXPECT_EQ(sample("iteration_tokens_total").value, is(s.n_rows));
+  EXPECT_EQ(sample("iteration_tokens").value, is(s.n_rows));
   EXPECT_EQ(sample("time_to_first_token_seconds").count, 10U);
   EXPECT_EQ(sample("e2e_request_latency_seconds").count, 10U);
   std::size_t n_gaps = 0, n_with_pictures = 0;

@@ -15,7 +15,7 @@ n=0
 for block in "$out"/block*.sh; do
   sed "s|http://127.0.0.1:8000|$url|g" "$block" >"$block.run"
   bash -euo pipefail "$block.run" >"$out/answer" || { echo "failed: $(cat "$block")"; exit 1; }
-  if [[ ! -s "$out/answer" ]] || grep -q '"error"' "$out/answer"; then
+  if [[ ! -s "$out/answer" ]] || grep -q '"error":' "$out/answer"; then
     echo "$(cat "$block") answered: $(cat "$out/answer")"
     exit 1
   fi

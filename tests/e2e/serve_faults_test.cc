@@ -56,7 +56,9 @@ TEST_F(ServeFaults, StreamsThatAreCancelled) {
   for (int i = 0; i < 40; ++i) {
     HttpConnection connection(server_->port());
     connection.send(stream_of(200));
-    if (i % 2 == 0) EXPECT_TRUE(connection.read_until("data:"));
+    if (i % 2 == 0) {
+      EXPECT_TRUE(connection.read_until("data:"));
+    }
     connection.close();
   }
 }
