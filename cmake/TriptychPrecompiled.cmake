@@ -1,8 +1,8 @@
 # Precompiled headers: what most files of the layers include, and most tests. They hold headers of the standard library and of
 # other projects alone, so that no change of a source makes them anew, and not nlohmann/json.hpp for the layers: it would make
 # the header dearer for the many files that do not look into JSON than it makes the others cheaper.
-# Files name every header that they use all the same: with -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON, as the preset tsan and
-# scripts/tidy.sh have it, nothing else brings it.
+# Files name every header that they use all the same (tools/check_includes.py): with -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON, as
+# scripts/tidy.sh has it, nothing else brings it.
 set(triptych_headers <algorithm> <array> <cmath> <cstdint> <cstring> <filesystem> <functional> <limits> <map> <memory> <optional>
   <span> <string> <string_view> <utility> <vector> <fmt/core.h>)
 

@@ -11,9 +11,10 @@ model=assets/models/scenes-llava
 picture=assets/eval/scenes/0000.png
 
 [[ -z "$setup" ]] || scripts/setup.sh
-# A fresh build folder is configured without the tests; scripts/test.sh adds them and uses what is built here.
+# A fresh build folder is configured without the tests, and compiles several files of a layer as one, which takes half the time; scripts/test.sh
+# adds the tests and uses what is built here.
 options=()
-[[ -e build/release/CMakeCache.txt ]] || options=(-DTRIPTYCH_TESTS=OFF)
+[[ -e build/release/CMakeCache.txt ]] || options=(-DTRIPTYCH_TESTS=OFF -DCMAKE_UNITY_BUILD=ON)
 cmake --preset release "${options[@]}" >/dev/null
 cmake --build build/release --target triptych
 

@@ -1,5 +1,6 @@
 #include "benchmark/load_requests.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <span>

@@ -1,6 +1,7 @@
 // Binding: what a provider stores, what is asked of it, and under which name it is known.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "backend/cpu/cpu_backend.h"

@@ -2,6 +2,7 @@
 // is damaged, full, shared or left by a process that was killed.
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <thread>
 
 #include "e2e/json_schema.h"

@@ -1,5 +1,6 @@
 #include "backend/cpu/kernels/quantize_weight/quantize_weight.h"
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <memory>
