@@ -120,7 +120,7 @@ PassStep read_step(const JsonView& item) {
   if (!given) return out;
   for (const auto& [key, value] : given->members()) {
     const auto known = std::find_if(info->parameters.begin(), info->parameters.end(),
-                                    [&](const PassParameter& p) { return p.name == key; });
+                                    [&name = key](const PassParameter& p) { return p.name == name; });
     if (known == info->parameters.end())
       fail(ErrorCode::kInvalidFile, "{}: the pass {} has no such setting", value.path(), name);
     if (known->may_be_auto && value.is_string() && value.as_string() == "auto")
