@@ -114,7 +114,7 @@ endfunction()
 
 # With CMAKE_UNITY_BUILD (the presets fuzz and tsan, scripts/demo.sh) several files of a layer are compiled as one. Tests are not, and
 # these stay alone: they use a file-local name that a neighbour uses too.
-set(TRIPTYCH_ALONE "backend/cpu/(kernels/.*|linear_s4|linear_s8|linear_quantized)" "benchmark/bench_speculation" "cli/cmd_(convert|serve)" "grammar/regex_grammar"
+set(TRIPTYCH_ALONE "backend/cpu/(kernels/.*|linear_s4|linear_s8|linear_quantized)" "benchmark/bench_speculation" "cli/(bench_serve|cmd_convert|cmd_serve)" "grammar/regex_grammar"
   "jinja/[a-z]+_(filters|table|methods)" "media/(codecs/.*|image_resize)" "models/[^/]*" "report/line_chart" "server/generation" "tensor/tensor"
   "text/(regex_scanner|regex_translate|sentencepiece_file|tokenizer_json)")
 function(triptych_alone)
