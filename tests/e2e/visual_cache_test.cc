@@ -146,7 +146,7 @@ TEST_F(VisualCache, AProcessThatIsKilledLeavesNothingWrong) {
         "", {"TRIPTYCH_HISTORY="}, std::chrono::seconds(300), kill_when);
   };
   fs::create_directory(folder());
-  for (const std::size_t n_files : {1, 8}) {  // of 66 pictures
+  for (const std::size_t n_files : {1U, 8U}) {  // of 66 pictures
     const RunResult killed = eval([&] { return files().size() >= n_files; });
     ASSERT_EQ(killed.exit_code, 128 + 9) << "its end came before file " << n_files;
   }
